@@ -7,17 +7,19 @@
 
 #include <stdlib.h>
 
-/* `reduces`: Alnico can compute with it. Anything can be moved as bytes. */
-static const struct {
-    alnico_datatype_t type;
-    bool reduces;
-} types[ncclNumTypes] = {
-    [ncclInt8] = {ALNICO_INT8, true},         [ncclUint8] = {ALNICO_UINT8, true},
-    [ncclInt32] = {ALNICO_INT32, true},       [ncclUint32] = {ALNICO_UINT32, true},
-    [ncclInt64] = {ALNICO_INT64, true},       [ncclUint64] = {ALNICO_UINT64, true},
-    [ncclFloat16] = {ALNICO_FLOAT16, true},   [ncclBfloat16] = {ALNICO_BFLOAT16, true},
-    [ncclFloat32] = {ALNICO_FLOAT32, true},   [ncclFloat64] = {ALNICO_FLOAT64, true},
-    [ncclFloat8e4m3] = {ALNICO_UINT8, false}, [ncclFloat8e5m2] = {ALNICO_UINT8, false},
+static const alnico_datatype_t types[ncclNumTypes] = {
+    [ncclInt8] = ALNICO_INT8,
+    [ncclUint8] = ALNICO_UINT8,
+    [ncclInt32] = ALNICO_INT32,
+    [ncclUint32] = ALNICO_UINT32,
+    [ncclInt64] = ALNICO_INT64,
+    [ncclUint64] = ALNICO_UINT64,
+    [ncclFloat16] = ALNICO_FLOAT16,
+    [ncclBfloat16] = ALNICO_BFLOAT16,
+    [ncclFloat32] = ALNICO_FLOAT32,
+    [ncclFloat64] = ALNICO_FLOAT64,
+    [ncclFloat8e4m3] = ALNICO_FLOAT8_E4M3,
+    [ncclFloat8e5m2] = ALNICO_FLOAT8_E5M2,
 };
 
 static const alnico_op_t ops[ncclNumOps] = {
@@ -26,7 +28,7 @@ static const alnico_op_t ops[ncclNumOps] = {
 };
 
 /* An operation's arguments in Alnico's words. */
-#define BUFFERS o->send, o->recv, o->count, types[o->type].type
+#define BUFFERS o->send, o->recv, o->count, types[o->type]
 #define OURS(name, ...)                                                                            \
     static alnico_status_t start_##name(const struct operation *o)                                 \
     {                                                                                              \
@@ -40,8 +42,8 @@ OURS(allgather, BUFFERS)
 OURS(alltoall, BUFFERS)
 OURS(gather, BUFFERS, o->other)
 OURS(scatter, BUFFERS, o->other)
-OURS(send, o->send, o->count, types[o->type].type, o->other)
-OURS(recv, o->recv, o->count, types[o->type].type, o->other)
+OURS(send, o->send, o->count, types[o->type], o->other)
+OURS(recv, o->recv, o->count, types[o->type], o->other)
 
 /* The same in the real NCCL's. */
 #define THEIRS(name, ...)                                                                          \
@@ -90,7 +92,7 @@ static bool has_factor(const struct operation *o)
 
 bool call_is_foreign(const struct operation *o)
 {
-    return kinds[o->kind].start_real && (!types[o->type].reduces || has_factor(o));
+    return has_factor(o);
 }
 
 ncclResult_t call_check(struct operation *o)
@@ -123,7 +125,7 @@ ncclResult_t call_may_prepare(const struct operation *o)
     ncclResult_t result = result_of_cuda(cudaStreamIsCapturing(o->stream, &capture), call_name(o));
     if (result == ncclSuccess && capture != cudaStreamCaptureStatusNone)
         result = fail(ncclInvalidUsage,
-                      "%s: this type or reduction goes to the real NCCL, whose communicator cannot "
+                      "%s: this reduction goes to the real NCCL, whose communicator cannot "
                       "be made while a graph is captured; one call before the capture makes it",
                       call_name(o));
     return result;

@@ -1,6 +1,6 @@
 /*
  * Operations as NCCL's callers give them: checked, and started in Alnico, or in the real NCCL if Alnico
- * does not have the type or the reduction. On the caller's thread, which holds the communicators.
+ * does not have the reduction. On the caller's thread, which holds the communicators.
  */
 #ifndef ALNICO_INTEGRATIONS_NCCL_CALLS_H
 #define ALNICO_INTEGRATIONS_NCCL_CALLS_H

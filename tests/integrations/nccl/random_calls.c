@@ -44,10 +44,9 @@ struct buffers {
 static const struct {
     ncclDataType_t type;
     size_t bytes;
-    bool integer;
-} types[] = {{ncclInt8, 1, true},      {ncclUint8, 1, true},    {ncclInt32, 4, true},
-             {ncclUint32, 4, true},    {ncclInt64, 8, true},    {ncclUint64, 8, true},
-             {ncclBfloat16, 2, false}, {ncclFloat32, 4, false}, {ncclFloat64, 8, false}};
+} types[] = {{ncclInt8, 1},    {ncclUint8, 1},      {ncclInt32, 4},     {ncclUint32, 4},
+             {ncclInt64, 8},   {ncclUint64, 8},     {ncclBfloat16, 2},  {ncclFloat32, 4},
+             {ncclFloat64, 8}, {ncclFloat8e4m3, 1}, {ncclFloat8e5m2, 1}};
 
 static size_t bytes_of(ncclDataType_t type)
 {
@@ -62,6 +61,28 @@ static bool is_integer(ncclDataType_t type)
     return type < ncclFloat16;
 }
 
+static bool is_byte_float(ncclDataType_t type)
+{
+    return type == ncclFloat8e4m3 || type == ncclFloat8e5m2;
+}
+
+/* Small whole numbers as floats of 8 bits. */
+static uint8_t to_byte_float(ncclDataType_t type, double value)
+{
+    int mantissa_bits = type == ncclFloat8e4m3 ? 3 : 2, bias = type == ncclFloat8e4m3 ? 7 : 15;
+    int exponent = value > 0 ? ilogb(value) : 0;
+    double mantissa = ldexp(value, mantissa_bits - exponent) - (1 << mantissa_bits);
+    return value > 0 ? (uint8_t)((exponent + bias) << mantissa_bits | (int)mantissa) : 0;
+}
+
+static double of_byte_float(ncclDataType_t type, uint8_t byte)
+{
+    double value = 0;
+    while (value < 16 && to_byte_float(type, value) != byte)
+        value++;
+    return value;
+}
+
 static void put(ncclDataType_t type, void *array, size_t i, double value)
 {
     float f = (float)value;
@@ -69,7 +90,7 @@ static void put(ncclDataType_t type, void *array, size_t i, double value)
     memcpy(&word, &f, sizeof word);
     switch (bytes_of(type)) {
     case 1:
-        ((uint8_t *)array)[i] = (uint8_t)value;
+        ((uint8_t *)array)[i] = is_byte_float(type) ? to_byte_float(type, value) : (uint8_t)value;
         return;
     case 2:
         ((uint16_t *)array)[i] = (uint16_t)(word >> 16);
@@ -91,7 +112,8 @@ static double get(ncclDataType_t type, const void *array, size_t i)
     float f;
     switch (bytes_of(type)) {
     case 1:
-        return ((const uint8_t *)array)[i];
+        word = ((const uint8_t *)array)[i];
+        return is_byte_float(type) ? of_byte_float(type, (uint8_t)word) : word;
     case 2:
         word = (uint32_t)((const uint16_t *)array)[i] << 16;
         memcpy(&f, &word, sizeof f);
@@ -133,7 +155,7 @@ static double reduced(const struct call *c, int size, size_t i)
 
 /* ---- A call ---- */
 
-/* Averages of floats are exact for 1, 2 and 4 ranks. */
+/* Averages of floats are exact for 1, 2 and 4 ranks; of 8 bits only the largest and least number always. */
 static struct call draw(unsigned *state, int size)
 {
     struct call c = {.kind = (enum kind)(crew_random(state) % KINDS)};
@@ -147,6 +169,10 @@ static struct call draw(unsigned *state, int size)
     c.in_place = c.in_place || c.kind == BCAST;
     c.seed = crew_random(state);
     if (c.op == ncclAvg && size == 3 && !is_integer(c.type))
+        c.op = ncclSum;
+    if (is_byte_float(c.type) && size > 2)
+        c.op = c.op % 2 ? ncclMax : ncclMin;
+    else if (is_byte_float(c.type) && c.op != ncclMax)
         c.op = ncclSum;
     return c;
 }

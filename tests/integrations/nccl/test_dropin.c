@@ -455,16 +455,18 @@ static int forwarded(const char *name)
     return calls(name);
 }
 
-/* Only reductions of 8-bit floats and those with a factor go there; its communicator is made once. */
+/* Only reductions with a factor go there; its communicator is made once. */
 static void go_there(struct crew *crew)
 {
     char x[2] = {0}, y[2];
     float factor = 0.5f, f[2] = {1, 2}, g[2];
     ncclRedOp_t ops[2];
     int all = forwarded("AllReduce"), inits = forwarded("CommInitRankConfig");
+    CHECK(
+        ncclRedOpCreatePreMulSum(&ops[0], &factor, ncclFloat32, ncclScalarDevice, crew->comms[0]));
     made_up_capturing = 1;
     REFUSED(ncclInvalidUsage, "while a graph is captured",
-            ncclAllReduce(x, y, 1, ncclFloat8e4m3, ncclSum, crew->comms[0], crew->streams[0][0]));
+            ncclAllReduce(f, g, 1, ncclFloat32, ops[0], crew->comms[0], crew->streams[0][0]));
     made_up_capturing = 0;
     for (int round = 0; round < 2; round++) {
         CHECK(ncclGroupStart());
@@ -481,14 +483,14 @@ static void go_there(struct crew *crew)
         CHECK(ncclGroupEnd());
     }
     crew_synchronize(crew);
-    REQUIRE(forwarded("AllReduce") == all + 8 && forwarded("Broadcast") == 0);
+    REQUIRE(forwarded("AllReduce") == all + 4 && forwarded("Broadcast") == 0);
     REQUIRE(forwarded("CommInitRankConfig") == inits + 2);
     REQUIRE(forwarded("RedOpCreatePreMulSum") == 4 && forwarded("RedOpDestroy") == 4);
     REQUIRE(forwarded("without p") == 0);
     CHECK(
         ncclRedOpCreatePreMulSum(&ops[0], &factor, ncclFloat32, ncclScalarDevice, crew->comms[0]));
     REFUSED(ncclInvalidArgument, "was made for type 7 and is used with 8",
-            ncclAllReduce(f, g, 1, ncclFloat64, ops[0], crew->comms[0], NULL));
+            ncclAllReduce(f, g, 1, ncclFloat64, ops[1], crew->comms[0], NULL));
     require_sum(crew, crew->comms, 2, 3);
 }
 
