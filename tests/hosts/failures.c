@@ -194,7 +194,7 @@ static void require_verdict(const struct scene *s, int rank, const char *where, 
 /* ---- Those that go on ---- */
 
 /* Whether it must be in the communicator of this rank, or may be: where the creation failed on some they
- * have none. */
+ * have none. Who is cut off goes on with the ranks of its host. */
 static bool must_go_on(const struct scene *s, int rank, int other)
 {
     return other == rank ||
@@ -205,8 +205,8 @@ static bool must_go_on(const struct scene *s, int rank, int other)
 static bool may_go_on(const struct scene *s, int rank, int other)
 {
     return must_go_on(s, rank, other) || (s->fate == LATE && other == s->victim) ||
-           (s->in_creation && other != s->second && other != s->victim &&
-            !is_cut_off_from(s, rank, other));
+           (s->in_creation && other != s->second &&
+            (s->fate == CUT_OFF ? !is_cut_off_from(s, rank, other) : other != s->victim));
 }
 
 static void require_members(alnico_comm_t comm, const struct scene *s, int rank, float *total)

@@ -237,10 +237,13 @@ static void test_a_duplicate_waits_until_its_deadline(void)
 /* ---- Without shared memory ---- */
 
 static bool refuses;
+static useconds_t held_up; /* for so many microseconds */
 
 /* In place of the C library's: a kernel may have none. */
 int memfd_create(const char *name, unsigned flags)
 {
+    if (held_up)
+        usleep(held_up);
     if (!refuses)
         return (int)syscall(SYS_memfd_create, name, flags);
     errno = ENOSYS;
@@ -258,6 +261,16 @@ static void test_without_shared_memory_mpi_carries_messages(void)
     alnico_comm_destroy(copy);
     alnico_comm_destroy(comm);
     refuses = false;
+}
+
+/* Those who wait for the shared memory listen for reports over MPI, which is then left. */
+static void test_ranks_that_listened_leave_mpi(void)
+{
+    held_up = 400000;
+    alnico_comm_t comm = world_comm(NULL);
+    held_up = 0;
+    REQUIRE_STATUS(sum(comm, LARGE), ALNICO_SUCCESS);
+    alnico_comm_destroy(comm);
 }
 
 static void test_different_counts_are_a_mismatch(void)
@@ -439,6 +452,7 @@ int main(void)
         WORLD_RUN(test_a_late_receiver_gets_nothing);
         WORLD_RUN(test_abort_tells_the_others);
         WORLD_RUN(test_without_shared_memory_mpi_carries_messages);
+        WORLD_RUN(test_ranks_that_listened_leave_mpi);
         WORLD_RUN(test_a_late_rank_makes_no_part);
         WORLD_RUN(test_a_duplicate_waits_until_its_deadline);
         WORLD_RUN(test_a_message_of_another_length_is_a_mismatch);

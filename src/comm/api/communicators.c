@@ -162,7 +162,8 @@ static alnico_status_t split(alnico_comm_t comm, struct entry mine, void *stream
                             .device = comm->device,
                             .stream = stream,
                             .who = who,
-                            .called = members};
+                            .called = members,
+                            .parent = comm};
     alnico_status_t status = gather_entries(comm, who, &mine, entries);
     if (status != ALNICO_SUCCESS || mine.color < 0)
         goto free_entries;

@@ -71,6 +71,7 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
     TRY(error_of(made->who, comm_create(made, &comm)));
     alnico_status_t status = attach(comm, made->who);
     comm->called = NULL;
+    comm->parent = NULL;
     if (status != ALNICO_SUCCESS) {
         dismantle(comm);
         return error_of(made->who, status);

@@ -54,6 +54,7 @@ static alnico_status_t build(struct shrinking *s, alnico_comm_t *out)
     r.base.allgather = gather;
     r.base.look = look;
     r.wait.broken = NULL;
+    r.wait.told = NULL;
     r.wait.tag = TAG_SHRINK + comm->shrinks++ % SHRINK_TAGS;
     struct creation made = {.family = comm->family,
                             .device = comm->device,

@@ -20,34 +20,65 @@ static bool misleads(alnico_comm_t comm)
     return false;
 }
 
-static void report(alnico_comm_t comm, alnico_status_t status, double waited)
+static void send_report(alnico_comm_t comm, const struct report *report)
 {
-    struct report report = {.rank = comm->rank, .status = status, .waited = waited};
-    detector_report_failure(&comm->detector, comm->transport, &report);
+    detector_report_failure(&comm->detector, comm->transport, report);
     if (misleads(comm))
         detector_deliver(&comm->detector, comm->transport, delivery);
+}
+
+static void report(alnico_comm_t comm, alnico_status_t status, double waited)
+{
+    const struct report report = {.rank = comm->rank, .status = status, .waited = waited};
+    send_report(comm, &report);
 }
 
 struct decision {
     alnico_comm_t comm;
     const char *name; /* of the operation */
+    double timeout;
+    int awaited;
     alnico_status_t status;
 };
 
 static enum wait look_for_decision(void *context)
 {
     struct decision *d = context;
-    d->status = detector_decide(&d->comm->detector, d->comm->transport,
-                                d->comm->family->settings.timeout, d->name, -1);
+    d->status =
+        detector_decide(&d->comm->detector, d->comm->transport, d->timeout, d->name, d->awaited);
     return d->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
 }
 
 /* After this rank's report: waits until it is known who did not come, and latches that. */
+static void wait_for_decision(struct decision *decision)
+{
+    alnico_comm_t comm = decision->comm;
+    wait_until(look_for_decision, decision, WAIT_FOREVER, comm->crowded);
+    comm_latch(comm, decision->status, alnico_error_detail());
+}
+
 static void decide(alnico_comm_t comm, const char *name)
 {
-    struct decision decision = {.comm = comm, .name = name};
-    wait_until(look_for_decision, &decision, WAIT_FOREVER, comm->crowded);
-    comm_latch(comm, decision.status, alnico_error_detail());
+    struct decision decision = {
+        .comm = comm, .name = name, .timeout = comm->family->settings.timeout, .awaited = -1};
+    wait_for_decision(&decision);
+}
+
+/* As messages, an exchange comes after the operation whose number the report has. */
+alnico_status_t comm_give_up(alnico_comm_t comm, const struct comm_wait *wait)
+{
+    const struct report report = {.rank = comm->rank,
+                                  .status = ALNICO_ERROR_TIMEOUT,
+                                  .sequence = comm->sequence,
+                                  .collective = ALNICO_SENDRECV,
+                                  .waited = wait->waited,
+                                  .late = wait->awaited + 1};
+    struct decision decision = {
+        .comm = comm, .name = wait->who, .timeout = wait->timeout, .awaited = wait->awaited};
+    TRY(comm_latched(comm));
+    send_report(comm, &report);
+    wait_for_decision(&decision);
+    return comm_latched(comm);
 }
 
 void comm_listen(alnico_comm_t comm)

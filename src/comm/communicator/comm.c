@@ -195,6 +195,7 @@ static void init(alnico_comm_t comm, const struct creation *made)
     comm->device_index = made->device->current ? made->device->current() : 0;
     comm_follow_stream(comm, made->stream);
     comm->called = made->called;
+    comm->parent = made->parent;
     comm->transport = made->transport;
     comm->messages_lane.wide = true;
     find_backends(comm);

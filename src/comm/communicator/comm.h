@@ -80,8 +80,9 @@ struct alnico_comm {
     const struct device_ops *device;
     int device_index; /* which of the devices of its kind */
     void *stream;
-    bool inline_stream; /* the stream is the caller */
-    const int *called;  /* while it is made: as struct creation says */
+    bool inline_stream;   /* the stream is the caller */
+    const int *called;    /* while it is made: as struct creation says */
+    alnico_comm_t parent; /* so, too */
     struct family *family;
     struct transport *transport;
 
@@ -149,6 +150,9 @@ struct creation {
     const char *who; /* the public call */
     const int
         *called; /* its ranks in the communicator that was called, for errors; NULL: the same */
+    /* The communicator that was called, whose failure detector the ranks use until the new one is made;
+     * NULL: there is none, or it has failed. */
+    alnico_comm_t parent;
 };
 
 /* A communicator whose backends are not attached yet. Collective. Errors: the setup's, MEMORY. */
@@ -205,6 +209,18 @@ alnico_status_t comm_latched(alnico_comm_t comm);
 
 /* Latches the errors that its backends found by themselves; then as comm_latched. */
 alnico_status_t comm_health(alnico_comm_t comm);
+
+/* A wait for other ranks that is no operation's. */
+struct comm_wait {
+    const char *who; /* the public call */
+    double timeout;
+    double waited; /* seconds that it has lasted */
+    int awaited;   /* for which rank; -1: for none in particular */
+};
+
+/* Gives it up: tells the others so, learns from them who did not come, and latches that. Returns the
+ * latched error. */
+alnico_status_t comm_give_up(alnico_comm_t comm, const struct comm_wait *wait);
 
 /* With nothing in flight: whether another rank has aborted, which becomes the latched error. A
  * message may have been sent before its receiver found that it expects another. */

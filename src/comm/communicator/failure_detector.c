@@ -5,6 +5,7 @@
 #include "base/datatype.h"
 #include "base/status.h"
 #include "comm/call.h"
+#include "comm/rendezvous/out_of_band.h"
 #include "device/backoff.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ static bool prepare(struct failure_detector *detector, const struct transport *t
 
 double detector_patience(double timeout)
 {
-    return timeout < 25 ? timeout / 100 : 0.25;
+    return out_of_band_patience(timeout);
 }
 
 /* Several times the patience, so that a rank that has just begun to wait can report too, even where
@@ -35,7 +36,8 @@ static void take_report(struct failure_detector *detector, const struct transpor
     const struct report *r = &detector->arriving;
     bool sound = r->rank >= 0 && r->rank < transport->size && r->status < 0 &&
                  datatype_valid((alnico_datatype_t)r->type) && op_valid((alnico_op_t)r->op) &&
-                 r->collective >= 0 && r->collective < COLLECTIVES;
+                 r->collective >= 0 && r->collective < COLLECTIVES && r->late >= 0 &&
+                 r->late <= transport->size;
     if (!sound || detector->reports[r->rank].status)
         return;
     detector->reports[r->rank] = *r;
@@ -254,6 +256,32 @@ static int find_latest(const struct failure_detector *detector, int size)
     return latest;
 }
 
+/* Who kept a rank waiting that waits for `awaited`: it, or whom it waited for before it aborted, and so
+ * on. -1: the last one waited for none in particular. One that has aborted: they waited for each other. */
+static int find_last(const struct failure_detector *detector, int size, int awaited)
+{
+    for (int i = 0; i < size && awaited >= 0 && detector->reports[awaited].status; i++)
+        awaited = detector->reports[awaited].late - 1;
+    return awaited;
+}
+
+/* Only `awaited` was to come. Where the last one to abort missed none in particular, whoever has sent no
+ * report is missing there. */
+static alnico_status_t decide_on(const struct failure_detector *detector, int size, double timeout,
+                                 const char *operation, int awaited)
+{
+    char missing[128];
+    int last = find_last(detector, size, awaited);
+    bool known = last >= 0 ? !detector->reports[last].status
+                           : name_missing(detector, size, missing, sizeof missing) > 0;
+    if (!known)
+        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before", operation, awaited);
+    if (last >= 0)
+        snprintf(missing, sizeof missing, "rank %d", last);
+    return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation, missing,
+                     timeout);
+}
+
 static alnico_status_t decide(struct failure_detector *detector, struct transport *transport,
                               double timeout, const char *operation, int awaited)
 {
@@ -269,11 +297,11 @@ static alnico_status_t decide(struct failure_detector *detector, struct transpor
     if (lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
                          operation, lost);
-    if (awaited >= 0 && awaited != transport->rank && detector->reports[awaited].status)
-        return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d gave up before", operation, awaited);
-    if (awaited >= 0)
+    if (awaited == transport->rank)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come within %g s", operation,
                          awaited, timeout);
+    if (awaited >= 0)
+        return decide_on(detector, size, timeout, operation, awaited);
     if (name_missing(detector, size, missing, sizeof missing))
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: %s did not come within %g s", operation,
                          missing, timeout);

@@ -2,8 +2,10 @@
  * Failure detector: finds which ranks are missing. An operation that aborts sends a report to all
  * ranks. One that has stalled listens for reports, and if there is one aborts and reports too. A rank
  * without a report after a grace period did not come; nobody waits for a rank whose process has
- * ended, which some transports can see. A healthy communicator sends nothing, and posts
- * something only where an abort by another rank could pass for success (backend.h, `misleads`).
+ * ended, which some transports can see. A report also says for whom its rank waited: a rank that
+ * waited for one that has aborted names whom that one, or the last of such a chain, has missed. A
+ * healthy communicator sends nothing, and posts something only where an abort by another rank could
+ * pass for success (backend.h, `misleads`).
  *
  * Any thread, where the transport is concurrent; otherwise the one that calls on the communicator.
  */
@@ -22,6 +24,7 @@ struct report {
     uint64_t count; /* of how many elements, in vector forms on this rank; and which */
     int32_t type, op, collective, root;
     double waited; /* seconds that it has stalled */
+    int32_t late;  /* 1 + the rank that it waited for; 0: for none in particular */
 };
 
 struct failure_detector {

@@ -9,38 +9,70 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An exchange with the status, begun at that time, has failed. */
+static alnico_status_t fail(struct comm_rendezvous *r, alnico_status_t status, double start,
+                            int awaited)
+{
+    if (status == ALNICO_ERROR_TIMEOUT && r->told) {
+        const struct comm_wait wait = {.who = r->wait.who,
+                                       .timeout = r->wait.timeout,
+                                       .waited = transport_now(r->wait.transport) - start,
+                                       .awaited = awaited};
+        status = comm_give_up(r->told, &wait);
+    }
+    comm_latch(r->comm, status, alnico_error_detail());
+    return status == ALNICO_ERROR_TIMEOUT ? comm_latched(r->comm) : status;
+}
+
+static bool is_told(void *context)
+{
+    alnico_comm_t told = ((struct comm_rendezvous *)context)->told;
+    return detector_finds_failure(&told->detector, told->transport);
+}
+
 /* After an error nothing is sent: others may still be in the exchange before, and take it for that. */
 static alnico_status_t gather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct comm_rendezvous *r = context;
+    double start = transport_now(r->wait.transport);
+    int awaited = -1;
     TRY(comm_latched(r->comm));
     r->wait.spent = r->base.spent;
+    r->wait.context = r;
+    r->wait.awaited = &awaited;
     alnico_status_t status = out_of_band_gather(&r->wait, mine, all, bytes);
-    if (status != ALNICO_SUCCESS)
-        comm_latch(r->comm, status, alnico_error_detail());
-    return status == ALNICO_ERROR_TIMEOUT ? comm_latched(r->comm) : status;
+    return status == ALNICO_SUCCESS ? status : fail(r, status, start, awaited);
 }
 
 static alnico_status_t look(void *context)
 {
-    const struct comm_rendezvous *r = context;
+    struct comm_rendezvous *r = context;
     TRY(comm_latched(r->comm));
     alnico_status_t status = out_of_band_look(&r->wait);
-    if (status != ALNICO_SUCCESS)
-        comm_latch(r->comm, status, alnico_error_detail());
-    return status;
+    if (status == ALNICO_SUCCESS && r->told && is_told(r))
+        status = ALNICO_ERROR_TIMEOUT;
+    return status == ALNICO_SUCCESS ? status
+                                    : fail(r, status, transport_now(r->wait.transport), -1);
+}
+
+static alnico_comm_t told_of(alnico_comm_t comm)
+{
+    return comm->parent ? comm->parent : comm->called ? NULL : comm;
 }
 
 void comm_rendezvous_init(struct comm_rendezvous *out, alnico_comm_t comm, const char *who)
 {
     double timeout = comm->family->settings.timeout;
+    alnico_comm_t told = told_of(comm);
     *out = (struct comm_rendezvous){.comm = comm,
+                                    .told = told,
                                     .wait = {.transport = comm->transport,
                                              .engine = comm->family->engine,
                                              .broken = &comm->latch.status,
                                              .timeout = timeout,
                                              .who = who,
-                                             .called = comm->called},
+                                             .called = comm->called,
+                                             .told = told ? is_told : NULL},
                                     .base = {.allgather = gather,
                                              .look = look,
                                              .context = out,

@@ -19,6 +19,8 @@ struct comm_rendezvous {
     struct rendezvous base;
     struct out_of_band wait;
     alnico_comm_t comm;
+    /* Whose failure detector the ranks use: its, or while it is made its parent's; NULL: none's. */
+    alnico_comm_t told;
 };
 void comm_rendezvous_init(struct comm_rendezvous *out, alnico_comm_t comm, const char *who);
 void comm_rendezvous_part(struct comm_rendezvous *out, alnico_comm_t comm, const char *who,

@@ -171,6 +171,16 @@ static alnico_status_t first_error(const struct member *members, int size, const
     return ALNICO_SUCCESS;
 }
 
+/* As out_of_band_gather, with the communicator's failure detector. */
+static alnico_status_t gather_first(alnico_comm_t comm, const struct creation *made,
+                                    const struct member *mine, struct member *members)
+{
+    struct comm_rendezvous r;
+    comm_rendezvous_init(&r, comm, made->who);
+    r.wait.timeout = first_wait(made).timeout;
+    return r.base.allgather(&r, mine, members, sizeof *mine);
+}
+
 /* The first message between the ranks. A rank that has failed, or has no memory for `members`, takes
  * part and says so. */
 static alnico_status_t introduce(alnico_comm_t comm, const struct creation *made,
@@ -188,7 +198,8 @@ static alnico_status_t introduce(alnico_comm_t comm, const struct creation *made
     else
         agree_detail(made->who, made->called ? made->called[t->rank] : t->rank, mine.detail,
                      sizeof mine.detail);
-    TRY(out_of_band_gather(&wait, &mine, members, sizeof mine));
+    TRY(status == ALNICO_SUCCESS ? gather_first(comm, made, &mine, members)
+                                 : out_of_band_gather(&wait, &mine, members, sizeof mine));
     return members ? first_error(members, t->size, made->who)
                    : error_set(status, "%s: %s", made->who, mine.detail);
 }
@@ -236,6 +247,16 @@ static alnico_status_t meet(alnico_comm_t comm, const struct creation *made, aln
     return status;
 }
 
+/* The transport in place of the one before, on which the failure detector may listen. */
+static void take_over(alnico_comm_t comm, struct transport *transport)
+{
+    detector_finish(&comm->detector, comm->transport);
+    detector_init(&comm->detector);
+    transport->concurrent = comm->transport->concurrent;
+    comm->transport->ops->destroy(comm->transport);
+    comm->transport = transport;
+}
+
 /* Ranks of one host that MPI carries messages for leave it for shared memory, where they can: MPI
  * asks the processor more for each message. Threads keep the rules that MPI was initialised with, so
  * that they do not depend on where ranks are. */
@@ -259,9 +280,7 @@ static alnico_status_t leave_mpi(alnico_comm_t comm, const char *who)
                   error_text(who));
         return ALNICO_SUCCESS;
     }
-    shm->concurrent = mpi->concurrent;
-    mpi->ops->destroy(mpi);
-    comm->transport = shm;
+    take_over(comm, shm);
     return ALNICO_SUCCESS;
 }
 
@@ -282,9 +301,7 @@ static alnico_status_t take_tcp(alnico_comm_t comm, const char *who)
     free(host);
     if (status != ALNICO_SUCCESS)
         return status;
-    hosts->concurrent = mpi->concurrent;
-    mpi->ops->destroy(mpi);
-    comm->transport = hosts;
+    take_over(comm, hosts);
     return ALNICO_SUCCESS;
 }
 

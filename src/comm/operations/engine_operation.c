@@ -29,6 +29,7 @@ static const char *operation_name(const struct engine_operation *o, char *text, 
 /* Aborts the operation: reports to the other ranks, and stops touching the buffers. */
 static void leave(struct engine_operation *o, alnico_status_t why, double waited)
 {
+    o->awaited = o->work->awaits ? o->work->awaits(o) : -1;
     struct report report = {.rank = o->comm->rank,
                             .status = why,
                             .sequence = o->sequence,
@@ -37,8 +38,8 @@ static void leave(struct engine_operation *o, alnico_status_t why, double waited
                             .op = o->call->op,
                             .collective = o->call->collective,
                             .root = o->call->root,
-                            .waited = waited};
-    o->awaited = o->work->awaits ? o->work->awaits(o) : -1;
+                            .waited = waited,
+                            .late = o->awaited + 1};
     o->work->cancel(o);
     detector_report_failure(&o->comm->detector, o->comm->transport, &report);
 }

@@ -17,7 +17,7 @@
 
 double out_of_band_patience(double timeout)
 {
-    return timeout < 2 ? timeout / 8 : 0.25;
+    return timeout < 25 ? timeout / 100 : 0.25;
 }
 
 /* A message under way. */
@@ -37,6 +37,7 @@ struct waiting {
     size_t bytes;
     double end, look; /* the deadline, and when to ask again who is gone */
     int lost;         /* the place of a rank whose process has ended, or -1 */
+    bool told;        /* another rank waits in vain */
     bool last;        /* this look is the last one */
 };
 
@@ -95,6 +96,11 @@ alnico_status_t out_of_band_look(const struct out_of_band *wait)
                            wait->who, name_at(wait, lost));
 }
 
+static bool is_told(const struct out_of_band *wait)
+{
+    return wait->told && wait->told(wait->context);
+}
+
 static bool is_broken(const struct out_of_band *wait)
 {
     return wait->broken && atomic_load(wait->broken) != 0;
@@ -140,9 +146,10 @@ static enum wait look_for_end(void *context)
     double now = transport_now(w->wait->transport);
     if (now > w->look) {
         w->lost = find_lost(w->wait);
+        w->told = is_told(w->wait);
         w->look = now + out_of_band_patience(w->wait->timeout);
     }
-    w->last = w->lost >= 0 || now > w->end || is_broken(w->wait);
+    w->last = w->lost >= 0 || w->told || now > w->end || is_broken(w->wait);
     return w->last ? WAIT_MOVED : WAIT_IDLE;
 }
 
@@ -150,6 +157,8 @@ static alnico_status_t name_absent(const struct waiting *w, int awaited)
 {
     const struct out_of_band *wait = w->wait;
     int name = name_at(wait, w->lost >= 0 ? w->lost : awaited);
+    if (wait->awaited)
+        *wait->awaited = name;
     if (w->lost >= 0)
         return error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
                          wait->who, name);
@@ -237,8 +246,9 @@ static void note_failure(struct gathering *g, alnico_status_t status)
     snprintf(g->have->detail, sizeof g->have->detail, "%s", error_text(g->wait.wait->who));
 }
 
-/* One round: `have` blocks are here, and `count` more come. Others learn by themselves of a process
- * that has ended and of a latched error: a round that fails for these ends the gathering. */
+/* One round: `have` blocks are here, and `count` more come. Others learn otherwise of a process that has
+ * ended, of a latched error, and of a rank that waits in vain, where there is a way to tell them: a round
+ * that fails for these ends the gathering. */
 static bool go_on(struct gathering *g, int have, int count)
 {
     const struct out_of_band *wait = g->wait.wait;
@@ -254,7 +264,9 @@ static bool go_on(struct gathering *g, int have, int count)
         note_failure(g, status);
     else
         memcpy(block_of(g->have, have, g->bytes), block_of(g->coming, 0, g->bytes), bytes);
-    return status == ALNICO_SUCCESS || (g->wait.lost < 0 && !is_broken(wait));
+    bool heard =
+        g->wait.lost >= 0 || is_broken(wait) || (wait->told && status == ALNICO_ERROR_TIMEOUT);
+    return status == ALNICO_SUCCESS || !heard;
 }
 
 /* Later rounds wait a little longer, since the others may have waited and know for whom. */

@@ -23,6 +23,12 @@ struct out_of_band {
     /* The ranks of the transport that take part, how many, and this rank among them; NULL: all. */
     const int *members;
     int count, place;
+    /* Where ranks have another way to tell each other that one waits in vain: whether one has said so,
+     * asked while this rank stalls, and where the rank goes that a TIMEOUT names. The exchange then
+     * ends at once on this rank, and the owner tells the others. NULL: there is none. */
+    bool (*told)(void *context);
+    void *context;
+    int *awaited;
 };
 
 /* `bytes` from `mine` of every rank into `all`, in log2(ranks) messages one after the other. TIMEOUT,

@@ -13,7 +13,7 @@
 
 enum { SIZE = 3 };
 
-/* All ranks give up with these reports, and rank `me`, to whom only `awaited` was to come or with -1
+/* All ranks give up with these reports, or none, and rank `me`, to whom only `awaited` was to come or with -1
  * all, must conclude `status` with `detail`. */
 static void conclude_on(const struct report *reports, int me, int awaited, alnico_status_t status,
                         const char *detail)
@@ -27,7 +27,8 @@ static void conclude_on(const struct report *reports, int me, int awaited, alnic
         detector_init(&watches[r]);
         struct report report = reports[r];
         report.rank = r;
-        detector_report_failure(&watches[r], transports[r], &report);
+        if (report.status)
+            detector_report_failure(&watches[r], transports[r], &report);
     }
     alnico_status_t verdict;
     do
@@ -89,13 +90,15 @@ static bool is_taken(struct report report)
 static void test_reports_that_make_no_sense_are_ignored(void **state)
 {
     (void)state;
-    struct report good = GIVES_UP(3, 10), rows[] = {good, good, good, good, good, good};
+    struct report good = GIVES_UP(3, 10), rows[] = {good, good, good, good, good, good, good, good};
     rows[0].type = -1;
     rows[1].type = ALNICO_FLOAT8_E5M2 + 1;
     rows[2].op = 1000;
     rows[3].collective = -1;
     rows[4].collective = ALNICO_SENDRECV + 1;
     rows[5].status = ALNICO_PENDING;
+    rows[6].late = -1;
+    rows[7].late = 3;
     assert_true(is_taken(good));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_false(is_taken(rows[i]));
@@ -164,6 +167,22 @@ static void test_who_waits_for_itself_did_not_come(void **state)
     conclude_on(reports, 0, 1, ALNICO_ERROR_TIMEOUT, "rank 1 gave up before");
 }
 
+/* Rank 0 waits for rank 1, which waited for rank 2, which waited for nobody in particular, or for rank 0. */
+static void test_whom_the_last_one_missed_is_named(void **state)
+{
+    (void)state;
+    struct report reports[] = {GIVES_UP(3, 0), GIVES_UP(3, 0), {0}};
+    reports[1].late = 1 + 2;
+    conclude_on(reports, 0, 1, ALNICO_ERROR_TIMEOUT, "rank 2 did not come within 8 s");
+    const struct report others[] = {{0}, reports[1], {0}};
+    conclude_on(others, 0, 1, ALNICO_ERROR_TIMEOUT, "this call: rank 2 did not come within 8 s");
+    reports[1].late = 0;
+    conclude_on(reports, 0, 1, ALNICO_ERROR_TIMEOUT, "rank 2 did not come within 8 s");
+    reports[1].late = 1 + 0;
+    reports[0].late = 1 + 1;
+    conclude_on(reports, 0, 1, ALNICO_ERROR_TIMEOUT, "rank 1 gave up before");
+}
+
 static void test_other_errors_come_first(void **state)
 {
     (void)state;
@@ -224,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_being_in_none_is_not),
         cmocka_unit_test(test_the_one_that_waited_least_is_late),
         cmocka_unit_test(test_who_waits_for_itself_did_not_come),
+        cmocka_unit_test(test_whom_the_last_one_missed_is_named),
         cmocka_unit_test(test_other_errors_come_first),
         cmocka_unit_test(test_last_words_are_heard),
     };
