@@ -6,16 +6,13 @@
  *
  *     input --threads 16 --jpeg 2000 --small 100000 --folder /var/tmp
  */
+#include "benchmarks/jpeg_files.h"
 #include "tools/common/options.h"
 #include "tools/common/program.h"
 #include "train/base/clock.h"
 #include "train/base/random.h"
 #include "train/input/packed_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,129 +21,13 @@
 
 #include <jpeglib.h>
 
-enum { CLASSES = 10, MOST_PATH = 512, TRIALS = 3 };
+enum { TRIALS = 3 };
 
 struct options {
     int threads;
     size_t jpeg, small, size, side;
     const char *folder, *json;
 };
-
-struct images {
-    char root[MOST_PATH];
-    size_t count, height, width;
-};
-
-static void fail_errno(const char *what)
-{
-    program_fail("%s: %s", what, strerror(errno));
-}
-
-/* ---- Files ---- */
-
-static void image_path(const struct images *images, size_t n, char out[MOST_PATH + 64])
-{
-    snprintf(out, MOST_PATH + 64, "%s/train/class%zu/%07zu.jpg", images->root, n % CLASSES, n);
-}
-
-static void folders_make(const struct images *images)
-{
-    char path[MOST_PATH + 64];
-    snprintf(path, sizeof path, "%s/train", images->root);
-    if (mkdir(images->root, 0700) != 0 || mkdir(path, 0700) != 0)
-        fail_errno(path);
-    for (int class = 0; class < CLASSES; class ++) {
-        snprintf(path, sizeof path, "%s/train/class%d", images->root, class);
-        if (mkdir(path, 0700) != 0)
-            fail_errno(path);
-    }
-}
-
-/* Waves in each colour and noise: about two bits a pixel at quality 85, as photographs. */
-static void pixels_make(const struct images *images, size_t n, uint8_t *out)
-{
-    uint64_t state = random_stream(7, n);
-    const double down = 0.02 + 0.2 * random_unit(&state), right = 0.02 + 0.2 * random_unit(&state);
-    for (size_t y = 0; y < images->height; y++)
-        for (size_t x = 0; x < images->width; x++) {
-            const double wave = sin(down * (double)y) * cos(right * (double)x);
-            const uint64_t noise = random_next(&state);
-            for (int c = 0; c < 3; c++)
-                *out++ = (uint8_t)(110 + 70 * wave + 10 * c + (double)(noise >> 8 * c & 31));
-        }
-}
-
-static void jpeg_write(const struct images *images, size_t n, const uint8_t *pixels)
-{
-    struct jpeg_compress_struct jpeg;
-    struct jpeg_error_mgr errors;
-    char path[MOST_PATH + 64];
-    image_path(images, n, path);
-    FILE *file = fopen(path, "wb");
-    if (!file)
-        fail_errno(path);
-    jpeg.err = jpeg_std_error(&errors);
-    jpeg_create_compress(&jpeg);
-    jpeg_stdio_dest(&jpeg, file);
-    jpeg.image_height = (JDIMENSION)images->height;
-    jpeg.image_width = (JDIMENSION)images->width;
-    jpeg.input_components = 3;
-    jpeg.in_color_space = JCS_RGB;
-    jpeg_set_defaults(&jpeg);
-    jpeg_set_quality(&jpeg, 85, TRUE);
-    jpeg_start_compress(&jpeg, TRUE);
-    while (jpeg.next_scanline < jpeg.image_height) {
-        JSAMPROW row = (JSAMPROW)(pixels + jpeg.next_scanline * images->width * 3);
-        jpeg_write_scanlines(&jpeg, &row, 1);
-    }
-    jpeg_finish_compress(&jpeg);
-    jpeg_destroy_compress(&jpeg);
-    if (fclose(file) != 0)
-        fail_errno(path);
-}
-
-static void files_make(const struct images *images, int threads)
-{
-    folders_make(images);
-#pragma omp parallel num_threads(threads)
-    {
-        uint8_t *pixels = malloc(images->height * images->width * 3);
-        if (!pixels)
-            program_fail("no memory for an image");
-#pragma omp for schedule(dynamic)
-        for (size_t n = 0; n < images->count; n++) {
-            pixels_make(images, n, pixels);
-            jpeg_write(images, n, pixels);
-        }
-        free(pixels);
-    }
-}
-
-static int entry_remove(const char *path, const struct stat *about, int kind, struct FTW *where)
-{
-    (void)about;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
-/* Writes a file's pages to the disk and gives them back. */
-static void file_cool(const char *path)
-{
-    const int file = open(path, O_RDONLY);
-    if (file < 0 || fdatasync(file) != 0 || posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) != 0)
-        fail_errno(path);
-    close(file);
-}
-
-static void files_cool(const struct images *images)
-{
-    for (size_t n = 0; n < images->count; n++) {
-        char path[MOST_PATH + 64];
-        image_path(images, n, path);
-        file_cool(path);
-    }
-}
 
 /* ---- libjpeg-turbo alone ---- */
 
@@ -186,13 +67,13 @@ static void jpeg_decode(const struct bytes *bytes, uint8_t *out)
 }
 
 /* Images a second of all threads, each of which decodes all files by itself. */
-static double rate_alone(const struct images *images, int threads)
+static double rate_alone(const struct jpeg_files *images, int threads)
 {
     struct bytes *files = calloc(images->count, sizeof *files);
     double sum = 0;
     for (size_t n = 0; n < images->count; n++) {
-        char path[MOST_PATH + 64];
-        image_path(images, n, path);
+        char path[JPEG_FILES_PATH];
+        jpeg_files_path(images, n, path);
         files[n] = file_load(path);
     }
 #pragma omp parallel num_threads(threads) reduction(+ : sum)
@@ -279,11 +160,11 @@ static void print_rates(const char *what, const char *first, double a, const cha
              a, second, b);
 }
 
-static void decode_measure(const struct options *o, struct images *images, cJSON *json)
+static void decode_measure(const struct options *o, struct jpeg_files *images, cJSON *json)
 {
-    char text[MOST_PATH + 64];
+    char text[JPEG_FILES_PATH];
     double alone[TRIALS], ours[TRIALS];
-    files_make(images, o->threads);
+    jpeg_files_make(images, o->threads);
     snprintf(text, sizeof text, "folder:%s@%zu", images->root, o->size);
     struct source source = part_open(text);
     for (int i = 0; i < TRIALS; i++) {
@@ -295,10 +176,10 @@ static void decode_measure(const struct options *o, struct images *images, cJSON
 }
 
 /* The packed file of the folder, and both read. */
-static void packed_measure(const struct options *o, struct images *images, cJSON *json)
+static void packed_measure(const struct options *o, struct jpeg_files *images, cJSON *json)
 {
-    char folder_text[MOST_PATH + 64], path[MOST_PATH + 64], packed_text[MOST_PATH + 80];
-    files_make(images, o->threads);
+    char folder_text[JPEG_FILES_PATH], path[JPEG_FILES_PATH], packed_text[JPEG_FILES_PATH + 16];
+    jpeg_files_make(images, o->threads);
     snprintf(folder_text, sizeof folder_text, "folder:%s", images->root);
     snprintf(path, sizeof path, "%s/packed", images->root);
     snprintf(packed_text, sizeof packed_text, "packed:%s", path);
@@ -310,7 +191,7 @@ static void packed_measure(const struct options *o, struct images *images, cJSON
         double slow[TRIALS], fast[TRIALS];
         for (int i = 0; i < TRIALS; i++) {
             if (cold)
-                files_cool(images);
+                jpeg_files_cool(images);
             slow[i] = rate_of(&folder, o->threads);
             if (cold) {
                 source_close(&packed); /* pages that are mapped stay */
@@ -357,15 +238,13 @@ int main(int argc, char **argv)
 {
     program_start();
     const struct options o = options_parse(argc, argv);
-    char root[MOST_PATH - 16];
+    char root[JPEG_FILES_ROOT];
     program_json_try(o.json);
-    snprintf(root, sizeof root, "%s/alnico-input-XXXXXX", o.folder);
-    if (!mkdtemp(root))
-        fail_errno(root);
-    struct images large = {.count = o.jpeg, .height = 375, .width = 500};
-    struct images small = {.count = o.small, .height = o.side, .width = o.side};
-    snprintf(large.root, sizeof large.root, "%s/large", root);
-    snprintf(small.root, sizeof small.root, "%s/small", root);
+    folder_make(o.folder, root);
+    struct jpeg_files large = {.count = o.jpeg, .height = 375, .width = 500};
+    struct jpeg_files small = {.count = o.small, .height = o.side, .width = o.side};
+    snprintf(large.root, sizeof large.root, "%.480s/large", root);
+    snprintf(small.root, sizeof small.root, "%.480s/small", root);
     cJSON *json = json_add(cJSON_CreateObject(), "program %s date %s threads %d", "input",
                            program_date(), o.threads);
     cJSON_AddItemToObject(json, "machine", program_machine());
@@ -373,7 +252,6 @@ int main(int argc, char **argv)
     decode_measure(&o, &large, rates);
     packed_measure(&o, &small, rates);
     program_json_write(o.json, json);
-    if (nftw(root, entry_remove, 16, FTW_DEPTH | FTW_PHYS) != 0)
-        fail_errno(root);
+    folder_remove(root);
     return EXIT_SUCCESS;
 }

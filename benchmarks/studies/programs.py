@@ -5,9 +5,13 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 import training
+
+sys.path.append(os.path.join(training.HERE, ".."))
+import packed_images  # noqa: E402
 
 
 def networks(powers):
@@ -54,12 +58,18 @@ class Programs:
         if done.returncode:
             self.parser.error((done.stderr.splitlines() or [name])[0].partition(": ")[2])
 
-    def side(self, model):
-        """The images that a network is usually trained on, as alnico-train's HxWxC; a usage error if there is no such network."""
+    def sides(self, model):
+        """Height, width and channels of the images that a network is usually trained on; a usage error if there is none."""
         report = os.path.join(self.folder, "network.json")
         self.check("alnico-train", "--describe", "--model", model, "--batch", "1", "--json", report)
         with open(report) as file:
-            return "x".join(map(str, json.load(file)["network"]["input"]))
+            return json.load(file)["network"]["input"]
+
+    def pack(self, sides, images):
+        """A packed file of so many random images of 10 classes, instead of the one before; sides: height, width."""
+        path = os.path.join(self.folder, "images.packed")
+        packed_images.make(self.path("alnico-pack"), os.path.join(self.folder, "images"), path, sides, images, min(10, images))
+        return path
 
     def run(self, name, *options, ranks=1):
         """The report, and its path. If a rank fails the study ends, with 77 for want of memory."""
