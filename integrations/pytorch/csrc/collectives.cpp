@@ -472,10 +472,12 @@ WorkPointer ProcessGroupAlnico::recv(Tensors &tensors, int from, int tag)
     return message(false, tensors, from, tag);
 }
 
-/* On the GPU that is named, else on the CPU, which waits for nothing that a GPU has still to do. */
+/* On the GPU that is named or bound to the group, else on the CPU, which waits for nothing that a GPU has
+ * still to do. */
 WorkPointer ProcessGroupAlnico::barrier(const c10d::BarrierOptions &options)
 {
-    c10::Device device = options.device.value_or(c10::Device(c10::kCPU));
+    c10::Device device =
+        options.device.value_or(getBoundDeviceId().value_or(c10::Device(c10::kCPU)));
     if (!options.device_ids.empty())
         device = c10::Device(c10::kCUDA, c10::DeviceIndex(options.device_ids[0]));
     return issue({OpType::BARRIER, options.timeout, options.asyncOp}, device, {}, {},

@@ -28,6 +28,10 @@ std::optional<alnico_datatype_t> type_of(at::ScalarType type)
         return ALNICO_INT64;
     case at::kUInt64:
         return ALNICO_UINT64;
+    case at::kFloat8_e4m3fn:
+        return ALNICO_FLOAT8_E4M3;
+    case at::kFloat8_e5m2:
+        return ALNICO_FLOAT8_E5M2;
     case at::kHalf:
         return ALNICO_FLOAT16;
     case at::kBFloat16:
@@ -75,8 +79,8 @@ Reduction reduction_of(const at::Tensor &tensor, const c10d::ReduceOp &op)
 {
     auto type = type_of(tensor.scalar_type());
     TORCH_CHECK_TYPE(type, "alnico: tensors of type ", tensor.scalar_type(),
-                     " cannot be reduced; expected an integer of 8, 32 or 64 bits, bool, Half, "
-                     "BFloat16, Float or Double");
+                     " cannot be reduced; expected an integer of 8, 32 or 64 bits, bool, or "
+                     "a Float8_e4m3fn, Float8_e5m2, Half, BFloat16, Float or Double");
     TORCH_CHECK_VALUE(op.op_ < std::size(MEANINGS), "alnico: unknown reduction ", int(op.op_));
     const Meaning &meaning = MEANINGS[op.op_];
     if (tensor.scalar_type() != at::kBool)

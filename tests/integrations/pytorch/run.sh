@@ -1,7 +1,7 @@
 #!/bin/bash
 # The backend "alnico" of torch.distributed: built and installed by pip, every collective against gloo on 1 to 3 ranks, groups,
 # DistributedDataParallel and FSDP2, and ranks that die or come late. `gpu`: the same on tensors of 1 and 2 GPUs. Skipped where
-# PYTHON has no PyTorch from 2.7 on.
+# PYTHON has no PyTorch from 2.11 on.
 #
 # Usage: run.sh cpu|gpu SOURCE LIBRARY [PYTHON]
 # ALNICO_TORCH_SITE: a folder that keeps what is built, and is used as it is if it has something.
@@ -14,8 +14,8 @@ export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
 
 version='import torch; print(".".join(torch.__version__.split(".")[:2]))'
 found=$($python -c "$version" 2>/dev/null || echo none)
-[ "$(printf '%s\n' 2.7 "$found" | sort -V | head -1)" = 2.7 ] && [ "$found" != none ] ||
-    { echo "skipped: $python has PyTorch $found; the backend needs 2.7"; exit 77; }
+[ "$(printf '%s\n' 2.11 "$found" | sort -V | head -1)" = 2.11 ] && [ "$found" != none ] ||
+    { echo "skipped: $python has PyTorch $found; the backend needs 2.11"; exit 77; }
 
 if [ ! -d "$site/alnico_torch" ]; then
     cp -r "$source/integrations/pytorch" "$work/package"

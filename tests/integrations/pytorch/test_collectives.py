@@ -58,6 +58,10 @@ class Collectives(Case):
         complex = torch.complex(x, 2 * x)
         dist.all_reduce(complex)
         torch.testing.assert_close(complex, torch.complex(sum, 2 * sum))
+        for type in (torch.float8_e4m3fn, torch.float8_e5m2):
+            small = torch.ones(33).to(type).to(DEVICE)
+            dist.all_reduce(small)
+            self.assertTrue((small.float() == self.size).all(), type)
         truth = torch.tensor([False, True, self.rank == 0]).to(DEVICE)
         for op, expected in (
             (dist.ReduceOp.SUM, [False, True, True]),
