@@ -18,7 +18,7 @@ struct arithmetic_memory {
 static void release(struct deferred *item)
 {
     struct arithmetic_memory *memory = (struct arithmetic_memory *)item;
-    memory->device->free(memory->address);
+    (memory->device->free)(memory->address);
     free(memory);
 }
 
