@@ -150,7 +150,7 @@ static void store_float(void *at, double value, alnico_datatype_t type)
     uint16_t h = (uint16_t)(w >> 16);
     int exponent, bits = fraction_bits(type), bias = type == ALNICO_FLOAT8_E4M3 ? 7 : 15;
     double fraction = frexp(fabs(value), &exponent);
-    if (type != ALNICO_BFLOAT16 && value != 0)
+    if ((type == ALNICO_FLOAT16 || is_float8(type)) && value != 0)
         h = (uint16_t)((exponent - 1 + bias) << bits |
                        ((int)ldexp(fraction, bits + 1) & ((1 << bits) - 1)));
     if (type == ALNICO_FLOAT16)
