@@ -12,6 +12,8 @@
 static bool says_so;
 static int seen; /* buffers of the device that MPI got */
 
+/* Open MPI declares it in a header of its own, MPICH in mpi.h. */
+int MPIX_Query_cuda_support(void);
 int MPIX_Query_cuda_support(void)
 {
     return says_so;
