@@ -393,7 +393,7 @@ static uint32_t share_message(struct world *w, char *out, char *in, size_t bytes
 static size_t shared_size(size_t most, uint64_t i)
 {
     const size_t any = reference_random(seed, 9, i) % (most - MIDDLE), pages = 2 * 4096;
-    return i % 2 ? most - any : (most - any) / pages * pages + i / 2 % 3 - 1;
+    return i % 2 ? most - any : ((most - any) / pages + 1) * pages + i / 2 % 3 - 1;
 }
 
 static void test_both_sides_copy(void **state)
