@@ -45,7 +45,7 @@ OURS(scatter, BUFFERS, o->other)
 OURS(send, o->send, o->count, types[o->type], o->other)
 OURS(recv, o->recv, o->count, types[o->type], o->other)
 
-/* The same in the real NCCL's. */
+/* The real NCCL's call for it. */
 #define THEIRS(name, ...)                                                                          \
     static ncclResult_t start_real_##name(const struct entries *real, const struct operation *o,   \
                                           ncclRedOp_t op)                                          \
@@ -85,14 +85,9 @@ bool call_is_message(const struct operation *o)
     return o->kind == SEND || o->kind == RECV;
 }
 
-static bool has_factor(const struct operation *o)
-{
-    return kinds[o->kind].start_real && (unsigned)o->op >= ncclNumOps;
-}
-
 bool call_is_foreign(const struct operation *o)
 {
-    return has_factor(o);
+    return kinds[o->kind].start_real && (unsigned)o->op >= ncclNumOps;
 }
 
 ncclResult_t call_check(struct operation *o)
@@ -100,7 +95,7 @@ ncclResult_t call_check(struct operation *o)
     const char *who = kinds[o->kind].name, *other = kinds[o->kind].other;
     if ((unsigned)o->type >= ncclNumTypes)
         return fail(ncclInvalidArgument, "%s: unknown type %d", who, (int)o->type);
-    if (has_factor(o) && scale_find(o->comm, o->op, o->type, &o->factor, who) != ncclSuccess)
+    if (call_is_foreign(o) && scale_find(o->comm, o->op, o->type, &o->factor, who) != ncclSuccess)
         return ncclInvalidArgument;
     if (other && (o->other < 0 || o->other >= o->comm->size))
         return fail(ncclInvalidArgument, "%s: %s %d is not in 0 to %d", who, other, o->other,
@@ -171,8 +166,7 @@ static ncclResult_t start_scaled(const struct entries *real, const struct operat
 ncclResult_t call_start_foreign(const struct operation *o)
 {
     const struct entries *real = entries_real();
-    ncclResult_t result =
-        has_factor(o) ? start_scaled(real, o) : kinds[o->kind].start_real(real, o, o->op);
+    ncclResult_t result = start_scaled(real, o);
     if (result == ncclSuccess)
         return result;
     result = fail(result, "%s: the real NCCL: %s", call_name(o), real->GetLastError(o->comm->real));

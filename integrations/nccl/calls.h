@@ -11,7 +11,7 @@
  * ncclInvalidUsage of a finalized communicator. */
 ncclResult_t call_check(struct operation *operation);
 
-/* Whether the real NCCL has to carry it out. */
+/* A reduction by ncclRedOpCreatePreMulSum is the real NCCL's. */
 bool call_is_foreign(const struct operation *operation);
 bool call_is_message(const struct operation *operation);
 
@@ -24,7 +24,7 @@ ncclResult_t call_start_foreign(const struct operation *operation);
 /* The name of the entry point. */
 const char *call_name(const struct operation *operation);
 
-/* Whether the ranks may wait for each other now: ncclInvalidUsage while a graph is captured. */
+/* The ranks may wait for each other now, or: ncclInvalidUsage while a graph is captured. */
 ncclResult_t call_may_prepare(const struct operation *operation);
 
 /* Makes the real communicator, if there is none. Collective; waits for the other ranks. Errors:

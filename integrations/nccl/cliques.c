@@ -66,7 +66,7 @@ static void forget(struct clique *clique)
     free(clique);
 }
 
-/* Those that have left, if they are all that is left of it. */
+/* All communicators of the clique, once every one has left. */
 static ncclComm_t take_left(struct clique *clique)
 {
     if (clique->leaving < clique->members)

@@ -16,7 +16,7 @@
 
 enum comm_state { COMM_FREE, COMM_LIVE, COMM_GONE };
 
-/* What a reduction of ncclRedOpCreatePreMulSum multiplies with. */
+/* The factor of a reduction by ncclRedOpCreatePreMulSum. */
 struct factor {
     ncclScalarResidence_t residence;
     void *scalar;  /* on the device */
@@ -67,7 +67,7 @@ void comm_end(ncclComm_t comm);
 /* Keeps the thread's detail with the communicator unless `result` is ncclSuccess; returns it. */
 ncclResult_t comm_failed(ncclComm_t comm, ncclResult_t result);
 
-/* What ncclGetLastError says; of a thread without errors "". */
+/* The text of ncclGetLastError, "" in a thread without errors. */
 const char *comm_last_error(ncclComm_t comm);
 
 #endif

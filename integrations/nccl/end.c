@@ -56,7 +56,7 @@ ncclResult_t ours_CommAbort(ncclComm_t comm)
     return result == ncclSuccess ? others : result;
 }
 
-/* What was started has ended when it returns; nothing else may be started. */
+/* Waits for all that was started; nothing may be started afterwards. */
 ncclResult_t ours_CommFinalize(ncclComm_t comm)
 {
     const char *who = "ncclCommFinalize";

@@ -22,7 +22,7 @@ const char *fail_detail(void);
 /* The thread's detail becomes what another thread failed with. */
 void fail_repeat(const char *detail);
 
-/* What Alnico, or CUDA, returned to `who`. */
+/* NCCL's code for what Alnico, or CUDA, returned to `who`. */
 ncclResult_t result_of(alnico_status_t status, const char *who);
 ncclResult_t result_of_cuda(cudaError_t error, const char *who);
 

@@ -94,7 +94,7 @@ ncclResult_t group_job(struct job *job)
     return ncclSuccess;
 }
 
-/* Whether two jobs make ranks of one communicator. */
+/* Two jobs are together if they make ranks of one communicator. */
 static bool are_together(const struct job *a, const struct job *b)
 {
     if (a->run != b->run || !a->out)

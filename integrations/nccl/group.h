@@ -63,7 +63,7 @@ struct operation {
     size_t order;         /* in its group */
 };
 
-/* Whether the thread is in a group. */
+/* A group of the calling thread is open. */
 bool group_is_open(void);
 
 /* Makes the real communicators that operations need and do not have, each in a thread of its own. Errors:

@@ -47,7 +47,7 @@ ncclResult_t ours_CommDeregister(const ncclComm_t comm, void *handle)
     return result;
 }
 
-/* As in NCCL a window that cannot be is NULL, and no error. */
+/* A window that cannot be made is NULL and no error, as in NCCL. */
 static ncclResult_t register_window(const struct job *job)
 {
     alnico_registration_t registration = NULL;
