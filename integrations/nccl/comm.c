@@ -1,9 +1,6 @@
 /* See comm.h. */
 #include "integrations/nccl/comm.h"
 
-#include "integrations/nccl/entries.h"
-#include "integrations/nccl/notes.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,15 +71,11 @@ static ncclComm_t take_handle(void)
 /* Members that stay when a handle is used again: state, users, number and lock. */
 static void clear(ncclComm_t comm)
 {
-    free(comm->scales);
     comm->clique = NULL;
     comm->next_leaving = NULL;
     comm->splits = 0;
     comm->finalized = false;
-    comm->real = NULL;
-    comm->notes = NULL;
-    comm->scales = NULL;
-    comm->scale_count = 0;
+    comm->revoked = false;
     comm->detail[0] = '\0';
 }
 
@@ -105,48 +98,15 @@ ncclResult_t comm_adopt(alnico_comm_t alnico, int device, cudaStream_t home, ncc
     return ncclSuccess;
 }
 
-ncclResult_t comm_hold(ncclComm_t comm, const char *who)
+ncclResult_t comm_hold(ncclComm_t comm)
 {
-    if (!comm)
-        return fail(ncclInvalidArgument, "%s: the communicator is NULL", who);
     if (!is_handle(comm))
-        return fail(ncclInvalidArgument, "%s: %p is not a communicator", who, (void *)comm);
+        return fail(ncclInvalidArgument, "%p is not a communicator", (void *)comm);
     atomic_fetch_add(&comm->users, 1);
     if (atomic_load(&comm->state) == COMM_LIVE)
         return ncclSuccess;
     atomic_fetch_sub(&comm->users, 1);
-    return fail(ncclInvalidArgument, "%s: the communicator %p was destroyed", who, (void *)comm);
-}
-
-void comm_release(ncclComm_t comm)
-{
-    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
-}
-
-ncclResult_t comm_retire(ncclComm_t comm, const char *who)
-{
-    int live = COMM_LIVE;
-    ncclResult_t result = comm_hold(comm, who);
-    if (result != ncclSuccess)
-        return result;
-    if (!atomic_compare_exchange_strong(&comm->state, &live, COMM_GONE))
-        result =
-            fail(ncclInvalidArgument, "%s: the communicator %p was destroyed", who, (void *)comm);
-    comm_release(comm);
-    return result;
-}
-
-void comm_end(ncclComm_t comm)
-{
-    while (atomic_load(&comm->users) > 0)
-        nanosleep(&(struct timespec){0, 50000}, NULL);
-    if (comm->real)
-        (void)entries_real()->CommDestroy(comm->real);
-    alnico_comm_destroy(comm->alnico);
-    notes_free(comm);
-    cudaStreamDestroy(comm->home);
-    clear(comm);
-    atomic_store(&comm->state, COMM_FREE);
+    return fail(ncclInvalidArgument, "the communicator %p was destroyed", (void *)comm);
 }
 
 ncclResult_t comm_failed(ncclComm_t comm, ncclResult_t result)
@@ -157,6 +117,34 @@ ncclResult_t comm_failed(ncclComm_t comm, ncclResult_t result)
     snprintf(comm->detail, sizeof comm->detail, "%s", fail_detail());
     pthread_mutex_unlock(&comm->lock);
     return result;
+}
+
+ncclResult_t comm_release(ncclComm_t comm, ncclResult_t result)
+{
+    (void)comm_failed(comm, result);
+    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
+    return result;
+}
+
+ncclResult_t comm_retire(ncclComm_t comm)
+{
+    int live = COMM_LIVE;
+    ncclResult_t result = comm_hold(comm);
+    if (result != ncclSuccess)
+        return result;
+    if (!atomic_compare_exchange_strong(&comm->state, &live, COMM_GONE))
+        result = fail(ncclInvalidArgument, "the communicator %p was destroyed", (void *)comm);
+    return comm_release(comm, result);
+}
+
+void comm_end(ncclComm_t comm)
+{
+    while (atomic_load(&comm->users) > 0)
+        nanosleep(&(struct timespec){0, 50000}, NULL);
+    alnico_comm_destroy(comm->alnico);
+    cudaStreamDestroy(comm->home);
+    clear(comm);
+    atomic_store(&comm->state, COMM_FREE);
 }
 
 const char *comm_last_error(ncclComm_t comm)

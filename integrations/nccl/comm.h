@@ -1,7 +1,7 @@
 /*
- * What an ncclComm_t points to: a communicator of Alnico, and one of the real NCCL if a call had to go
- * there. Handles are never freed, so that a wrong or old one is an error and not a crash. A call holds the
- * communicator while it runs; an abort, which may come from any thread, waits for those that hold it.
+ * What an ncclComm_t points to: a communicator of Alnico. Handles are never freed, so that a wrong or old
+ * one is an error and not a crash. A call holds the communicator while it runs; an abort, which may come
+ * from any thread, waits for those that hold it.
  */
 #ifndef ALNICO_INTEGRATIONS_NCCL_COMM_H
 #define ALNICO_INTEGRATIONS_NCCL_COMM_H
@@ -16,20 +16,6 @@
 
 enum comm_state { COMM_FREE, COMM_LIVE, COMM_GONE };
 
-/* The factor of a reduction by ncclRedOpCreatePreMulSum. */
-struct factor {
-    ncclScalarResidence_t residence;
-    void *scalar;  /* on the device */
-    char value[8]; /* of the host */
-};
-
-/* Its number is ncclNumOps and its place in the communicator's list. */
-struct scale {
-    bool used;
-    ncclDataType_t type;
-    struct factor factor;
-};
-
 struct clique;
 
 struct ncclComm {
@@ -42,11 +28,7 @@ struct ncclComm {
     struct clique *clique;
     struct ncclComm *next_leaving; /* in its clique */
     uint32_t splits;               /* so far: they number the children's cliques */
-    bool finalized;
-    ncclComm_t real;
-    void *notes; /* of notes.c, on the device */
-    struct scale *scales;
-    int scale_count;
+    atomic_bool finalized, revoked;
     pthread_mutex_t lock; /* of the detail */
     char detail[DETAIL_BYTES];
 };
@@ -55,17 +37,19 @@ struct ncclComm {
 ncclResult_t comm_adopt(alnico_comm_t alnico, int device, cudaStream_t home, ncclComm_t *out);
 
 /* After success comm_release follows. Errors: ncclInvalidArgument. */
-ncclResult_t comm_hold(ncclComm_t comm, const char *who);
-void comm_release(ncclComm_t comm);
-
-/* Only one caller takes a communicator out of use. */
-ncclResult_t comm_retire(ncclComm_t comm, const char *who);
-
-/* Waits for those that hold it, ends it and makes the handle free. It is retired. */
-void comm_end(ncclComm_t comm);
+ncclResult_t comm_hold(ncclComm_t comm);
 
 /* Keeps the thread's detail with the communicator unless `result` is ncclSuccess; returns it. */
 ncclResult_t comm_failed(ncclComm_t comm, ncclResult_t result);
+
+/* The same, and the communicator is no longer held. */
+ncclResult_t comm_release(ncclComm_t comm, ncclResult_t result);
+
+/* Only one caller takes a communicator out of use. */
+ncclResult_t comm_retire(ncclComm_t comm);
+
+/* Waits for those that hold it, ends it and makes the handle free. It is retired. */
+void comm_end(ncclComm_t comm);
 
 /* The text of ncclGetLastError, "" in a thread without errors. */
 const char *comm_last_error(ncclComm_t comm);

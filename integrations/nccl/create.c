@@ -9,52 +9,51 @@
 
 /* ---- Arguments ---- */
 
-static ncclResult_t check_flag(int value, const char *name, const char *who)
+static ncclResult_t check_flag(int value, const char *name)
 {
     return value == NCCL_CONFIG_UNDEF_INT || value == 0 || value == 1
                ? ncclSuccess
-               : fail(ncclInvalidArgument, "%s: config.%s is %d; it is 0 or 1", who, name, value);
+               : fail(ncclInvalidArgument, "config.%s is %d; it is 0 or 1", name, value);
 }
 
 /* A configuration sets nothing of Alnico's: it has to be right only. A nonblocking communicator is there
  * when the call returns, which NCCL allows. */
-static ncclResult_t check_config(const ncclConfig_t *config, const char *who)
+static ncclResult_t check_config(const ncclConfig_t *config)
 {
     if (!config)
         return ncclSuccess;
     if (config->magic != 0xcafebeef || config->size < offsetof(ncclConfig_t, minCTAs))
         return fail(ncclInvalidArgument,
-                    "%s: the configuration was not made by NCCL_CONFIG_INITIALIZER", who);
-    ncclResult_t result = check_flag(config->blocking, "blocking", who);
+                    "the configuration was not made by NCCL_CONFIG_INITIALIZER");
+    ncclResult_t result = check_flag(config->blocking, "blocking");
     if (result == ncclSuccess && config->size >= offsetof(ncclConfig_t, trafficClass))
-        result = check_flag(config->splitShare, "splitShare", who);
+        result = check_flag(config->splitShare, "splitShare");
     if (result != ncclSuccess || config->size < offsetof(ncclConfig_t, netName))
         return result;
     int least = config->minCTAs, most = config->maxCTAs, undefined = NCCL_CONFIG_UNDEF_INT;
     if ((least != undefined && least <= 0) || (most != undefined && most <= 0) ||
         (least != undefined && most != undefined && least > most))
-        return fail(ncclInvalidArgument, "%s: config.minCTAs %d and maxCTAs %d", who, least, most);
+        return fail(ncclInvalidArgument, "config.minCTAs %d and maxCTAs %d", least, most);
     return ncclSuccess;
 }
 
-static ncclResult_t check_init(ncclComm_t *out, int size, int rank, const ncclConfig_t *config,
-                               const char *who)
+static ncclResult_t check_init(ncclComm_t *out, int size, int rank, const ncclConfig_t *config)
 {
     if (!out)
-        return fail(ncclInvalidArgument, "%s: comm is NULL", who);
+        return fail(ncclInvalidArgument, "comm is NULL");
     *out = NULL;
     if (size < 1)
-        return fail(ncclInvalidArgument, "%s: the number of ranks is %d", who, size);
+        return fail(ncclInvalidArgument, "the number of ranks is %d", size);
     if (rank < 0 || rank >= size)
-        return fail(ncclInvalidArgument, "%s: rank %d is not in 0 to %d", who, rank, size - 1);
-    return check_config(config, who);
+        return fail(ncclInvalidArgument, "rank %d is not in 0 to %d", rank, size - 1);
+    return check_config(config);
 }
 
 /* ---- What all have in common ---- */
 
-static ncclResult_t make_stream(cudaStream_t *home, const char *who)
+static ncclResult_t make_stream(cudaStream_t *home)
 {
-    return result_of_cuda(cudaStreamCreateWithFlags(home, cudaStreamNonBlocking), who);
+    return result_of_cuda(cudaStreamCreateWithFlags(home, cudaStreamNonBlocking));
 }
 
 /* The handle of a new communicator, in its clique. */
@@ -98,13 +97,12 @@ static ncclResult_t init(const struct job *job)
     alnico_comm_t alnico = NULL;
     alnico_id_t id;
     const struct clique_key key = {.id = job->id};
-    ncclResult_t result = make_stream(&home, job->who);
+    ncclResult_t result = make_stream(&home);
     if (result != ncclSuccess)
         return result;
     memcpy(&id, &job->id, sizeof id);
     result = result_of(
-        alnico_comm_create_id(&id, job->rank, job->size, ALNICO_DEVICE_CUDA, home, &alnico),
-        job->who);
+        alnico_comm_create_id(&id, job->rank, job->size, ALNICO_DEVICE_CUDA, home, &alnico));
     if (result != ncclSuccess) {
         cudaStreamDestroy(home);
         return result;
@@ -114,67 +112,64 @@ static ncclResult_t init(const struct job *job)
 }
 
 static ncclResult_t init_by_id(ncclComm_t *out, int size, int rank, const ncclUniqueId *id,
-                               const ncclConfig_t *config, const char *who)
+                               const ncclConfig_t *config)
 {
-    ncclResult_t result = check_init(out, size, rank, config, who);
+    ncclResult_t result = check_init(out, size, rank, config);
     if (result != ncclSuccess)
         return group_result(result);
-    struct job job = {.run = init, .who = who, .out = out, .id = *id, .size = size, .rank = rank};
+    struct job job = {.run = init, .out = out, .id = *id, .size = size, .rank = rank};
     return group_result(group_job(&job));
 }
 
 ncclResult_t ours_CommInitRank(ncclComm_t *out, int size, ncclUniqueId id, int rank)
 {
-    return init_by_id(out, size, rank, &id, NULL, "ncclCommInitRank");
+    return init_by_id(out, size, rank, &id, NULL);
 }
 
 ncclResult_t ours_CommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
                                      ncclConfig_t *config)
 {
-    return init_by_id(out, size, rank, &id, config, "ncclCommInitRankConfig");
+    return init_by_id(out, size, rank, &id, config);
 }
 
 /* One id is enough: the ranks form a tree of it. The others' listeners end by themselves. */
 ncclResult_t ours_CommInitRankScalable(ncclComm_t *out, int size, int rank, int count,
                                        ncclUniqueId *ids, ncclConfig_t *config)
 {
-    const char *who = "ncclCommInitRankScalable";
     if (!ids || count < 1 || count > size)
         return group_result(fail(ncclInvalidArgument,
-                                 "%s: %d ids at %p; there are from 1 to as many as ranks, %d", who,
-                                 count, (void *)ids, size));
-    return init_by_id(out, size, rank, &ids[0], config, who);
+                                 "%d ids at %p; there are from 1 to as many as ranks, %d", count,
+                                 (void *)ids, size));
+    return init_by_id(out, size, rank, &ids[0], config);
 }
 
 /* ---- Of this process's GPUs ---- */
 
-static ncclResult_t check_devices(ncclComm_t *out, int count, const int *devices, const char *who)
+static ncclResult_t check_devices(ncclComm_t *out, int count, const int *devices)
 {
     int there = 0;
     if (!out || count < 1)
-        return fail(ncclInvalidArgument, "%s: %d communicators at %p", who, count, (void *)out);
-    ncclResult_t result = result_of_cuda(cudaGetDeviceCount(&there), who);
+        return fail(ncclInvalidArgument, "%d communicators at %p", count, (void *)out);
+    ncclResult_t result = result_of_cuda(cudaGetDeviceCount(&there));
     for (int i = 0; i < count && result == ncclSuccess; i++) {
         int device = devices ? devices[i] : i;
         out[i] = NULL;
         if (device < 0 || device >= there)
-            result = fail(ncclUnhandledCudaError, "%s: GPU %d is not in 0 to %d", who, device,
-                          there - 1);
+            result = fail(ncclUnhandledCudaError, "GPU %d is not in 0 to %d", device, there - 1);
         for (int j = 0; devices && j < i; j++)
             if (devices[j] == device)
-                result = fail(ncclInvalidUsage, "%s: GPU %d is there twice", who, device);
+                result = fail(ncclInvalidUsage, "GPU %d is there twice", device);
     }
     return result;
 }
 
-static ncclResult_t init_all(ncclComm_t *out, int count, const int *devices, struct job *jobs,
-                             const char *who)
+static ncclResult_t init_all(ncclComm_t *out, int count, const int *devices, struct job *jobs)
 {
     ncclUniqueId id;
     ncclResult_t result = ours_GetUniqueId(&id);
     for (int i = 0; i < count; i++)
         jobs[i] = (struct job){.run = init,
-                               .who = who,
+                               .who = entry_name(),
                                .device = devices ? devices[i] : i,
                                .crowded = count > 1,
                                .out = &out[i],
@@ -192,13 +187,12 @@ static ncclResult_t init_all(ncclComm_t *out, int count, const int *devices, str
 
 ncclResult_t ours_CommInitAll(ncclComm_t *out, int count, const int *devices)
 {
-    const char *who = "ncclCommInitAll";
-    ncclResult_t result = check_devices(out, count, devices, who);
+    ncclResult_t result = check_devices(out, count, devices);
     struct job *jobs = result == ncclSuccess ? calloc((size_t)count, sizeof *jobs) : NULL;
     if (jobs)
-        result = init_all(out, count, devices, jobs, who);
+        result = init_all(out, count, devices, jobs);
     else if (result == ncclSuccess)
-        result = fail(ncclSystemError, "%s: no memory", who);
+        result = fail(ncclSystemError, "no memory");
     free(jobs);
     return group_result(result);
 }
@@ -220,52 +214,67 @@ static ncclResult_t open_child(const struct job *job, alnico_comm_t alnico, cuda
     return open_comm(alnico, parent->device, home, &key, job->out);
 }
 
+/* From one that has failed: those that live are `count`, or it is an error. */
+static ncclResult_t shrink_broken(const struct job *job, int count, cudaStream_t home,
+                                  alnico_comm_t *alnico)
+{
+    alnico_comm_abort(job->comm->alnico);
+    ncclResult_t result = result_of(alnico_comm_shrink(job->comm->alnico, home, alnico));
+    if (result != ncclSuccess || alnico_comm_size(*alnico) == count)
+        return result;
+    result = fail(ncclRemoteError, "%d ranks live, not %d", alnico_comm_size(*alnico), count);
+    alnico_comm_abort(*alnico);
+    alnico_comm_destroy(*alnico);
+    return result;
+}
+
+/* What is revoked is split as a new one of the same ranks. */
+static ncclResult_t split_to(const struct job *job, cudaStream_t home, alnico_comm_t *alnico)
+{
+    ncclComm_t comm = job->comm;
+    alnico_comm_t whole = comm->alnico;
+    ncclResult_t result = ncclSuccess;
+    if (comm->revoked)
+        result = shrink_broken(job, comm->size, home, &whole);
+    if (result != ncclSuccess)
+        return result;
+    result = result_of(alnico_comm_split(whole, job->size, job->rank, home, alnico));
+    if (comm->revoked)
+        alnico_comm_destroy(whole);
+    return result;
+}
+
 static ncclResult_t split(const struct job *job)
 {
     cudaStream_t home;
     alnico_comm_t alnico = NULL;
-    int color = job->size, rank_key = job->rank;
-    ncclResult_t result = comm_hold(job->comm, job->who);
+    ncclResult_t result = make_stream(&home);
     if (result != ncclSuccess)
         return result;
-    result = make_stream(&home, job->who);
-    if (result == ncclSuccess) {
-        result = result_of(alnico_comm_split(job->comm->alnico, color, rank_key, home, &alnico),
-                           job->who);
-        if (result != ncclSuccess)
-            cudaStreamDestroy(home);
-    }
+    result = split_to(job, home, &alnico);
     if (result == ncclSuccess)
-        result = open_child(job, alnico, home, color);
-    comm_failed(job->comm, result);
-    comm_release(job->comm);
+        return open_child(job, alnico, home, job->size);
+    cudaStreamDestroy(home);
     return result;
 }
 
 static ncclResult_t give_job(struct job *job, const ncclConfig_t *config)
 {
-    ncclResult_t result = comm_hold(job->comm, job->who);
+    ncclResult_t result =
+        job->out ? check_config(config) : fail(ncclInvalidArgument, "newcomm is NULL");
     if (result != ncclSuccess)
-        return group_result(result);
-    result = job->out ? check_config(config, job->who)
-                      : fail(ncclInvalidArgument, "%s: newcomm is NULL", job->who);
-    if (result == ncclSuccess)
-        *job->out = NULL;
-    comm_failed(job->comm, result);
-    comm_release(job->comm);
-    return group_result(result == ncclSuccess ? group_job(job) : result);
+        return result;
+    *job->out = NULL;
+    return group_job(job);
 }
 
 ncclResult_t ours_CommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
                             ncclConfig_t *config)
 {
-    const char *who = "ncclCommSplit";
-    struct job job = {
-        .run = split, .who = who, .comm = comm, .out = out, .size = color, .rank = key};
+    struct job job = {.run = split, .comm = comm, .out = out, .size = color, .rank = key};
     if (color < 0 && color != NCCL_SPLIT_NOCOLOR)
-        return group_result(fail(ncclInvalidArgument,
-                                 "%s: color %d is neither NCCL_SPLIT_NOCOLOR nor positive", who,
-                                 color));
+        return fail(ncclInvalidArgument, "color %d is neither NCCL_SPLIT_NOCOLOR nor positive",
+                    color);
     return give_job(&job, config);
 }
 
@@ -297,35 +306,18 @@ static ncclResult_t shrink_sound(const struct job *job, const int *members, int 
 {
     ncclUniqueId id;
     alnico_id_t own;
-    ncclResult_t result =
-        notes_share_id(job->comm, members, count, true, ours_GetUniqueId, &id, job->who);
+    ncclResult_t result = notes_share_id(job->comm, members, count, &id);
     if (result != ncclSuccess)
         return result;
     memcpy(&own, &id, sizeof own);
-    return result_of(alnico_comm_create_id(&own, place, count, ALNICO_DEVICE_CUDA, home, alnico),
-                     job->who);
-}
-
-/* From one that has failed: those that live are those that stay, or it is an error. */
-static ncclResult_t shrink_broken(const struct job *job, int count, cudaStream_t home,
-                                  alnico_comm_t *alnico)
-{
-    alnico_comm_abort(job->comm->alnico);
-    ncclResult_t result = result_of(alnico_comm_shrink(job->comm->alnico, home, alnico), job->who);
-    if (result != ncclSuccess || alnico_comm_size(*alnico) == count)
-        return result;
-    result = fail(ncclRemoteError, "%s: %d ranks live, and %d are not excluded", job->who,
-                  alnico_comm_size(*alnico), count);
-    alnico_comm_abort(*alnico);
-    alnico_comm_destroy(*alnico);
-    return result;
+    return result_of(alnico_comm_create_id(&own, place, count, ALNICO_DEVICE_CUDA, home, alnico));
 }
 
 static ncclResult_t shrink_to(const struct job *job, const int *members, int count, int place)
 {
     cudaStream_t home;
     alnico_comm_t alnico = NULL;
-    ncclResult_t result = make_stream(&home, job->who);
+    ncclResult_t result = make_stream(&home);
     if (result != ncclSuccess)
         return result;
     bool broken = alnico_comm_status(job->comm->alnico) != ALNICO_SUCCESS;
@@ -341,51 +333,39 @@ static ncclResult_t shrink_to(const struct job *job, const int *members, int cou
 static ncclResult_t shrink(const struct job *job)
 {
     int place = -1;
-    ncclResult_t result = comm_hold(job->comm, job->who);
-    if (result != ncclSuccess)
-        return result;
     int *members = calloc((size_t)job->comm->size, sizeof *members);
-    int count = members ? list_members(job, members, &place) : 0;
-    result = members ? shrink_to(job, members, count, place)
-                     : fail(ncclSystemError, "%s: no memory", job->who);
+    if (!members)
+        return fail(ncclSystemError, "no memory");
+    int count = list_members(job, members, &place);
+    ncclResult_t result = shrink_to(job, members, count, place);
     free(members);
-    comm_failed(job->comm, result);
-    comm_release(job->comm);
     return result;
 }
 
-static ncclResult_t check_excluded(ncclComm_t comm, const int *excluded, int count, int flags,
-                                   const char *who)
+static ncclResult_t check_excluded(ncclComm_t comm, const int *excluded, int count, int flags)
 {
     if (count < 1 || !excluded)
-        return fail(ncclInvalidArgument, "%s: %d excluded ranks at %p", who, count,
-                    (const void *)excluded);
+        return fail(ncclInvalidArgument, "%d excluded ranks at %p", count, (const void *)excluded);
     if (flags & ~NCCL_SHRINK_ABORT)
-        return fail(ncclInvalidArgument, "%s: unknown flags %#x", who, (unsigned)flags);
+        return fail(ncclInvalidArgument, "unknown flags %#x", (unsigned)flags);
     for (int i = 0; i < count; i++)
         if (excluded[i] < 0 || excluded[i] >= comm->size)
-            return fail(ncclInvalidArgument, "%s: excluded rank %d is not in 0 to %d", who,
-                        excluded[i], comm->size - 1);
+            return fail(ncclInvalidArgument, "excluded rank %d is not in 0 to %d", excluded[i],
+                        comm->size - 1);
     return is_excluded(excluded, count, comm->rank)
-               ? fail(ncclInvalidArgument, "%s: this rank, %d, is excluded", who, comm->rank)
+               ? fail(ncclInvalidArgument, "this rank, %d, is excluded", comm->rank)
                : ncclSuccess;
 }
 
 ncclResult_t ours_CommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_t *out,
                              ncclConfig_t *config, int flags)
 {
-    const char *who = "ncclCommShrink";
-    ncclResult_t result = comm_hold(comm, who);
-    if (result != ncclSuccess)
-        return group_result(result);
-    result = comm_failed(comm, check_excluded(comm, excluded, count, flags, who));
-    comm_release(comm);
+    ncclResult_t result = check_excluded(comm, excluded, count, flags);
     struct job job = {.run = shrink,
-                      .who = who,
                       .comm = comm,
                       .out = out,
                       .size = count,
                       .rank = flags,
                       .excluded = excluded};
-    return result == ncclSuccess ? give_job(&job, config) : group_result(result);
+    return result == ncclSuccess ? give_job(&job, config) : result;
 }

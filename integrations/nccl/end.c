@@ -7,21 +7,26 @@
 
 static ncclResult_t end_one(const struct job *job)
 {
-    comm_end(job->comm);
+    comm_end(job->ends);
     return ncclSuccess;
 }
 
+static struct job job_of(ncclComm_t comm)
+{
+    return (struct job){.run = end_one, .who = entry_name(), .ends = comm, .device = comm->device};
+}
+
 /* All at the same time, since each may wait for the others. */
-static ncclResult_t end_all(ncclComm_t left, const char *who)
+static ncclResult_t end_all(ncclComm_t left)
 {
     size_t count = 0, i = 0;
     for (ncclComm_t c = left; c; c = c->next_leaving)
         count++;
     struct job *jobs = count ? calloc(count, sizeof *jobs) : NULL;
     if (count && !jobs)
-        return fail(ncclSystemError, "%s: no memory", who);
+        return fail(ncclSystemError, "no memory");
     for (ncclComm_t c = left; c; c = c->next_leaving)
-        jobs[i++] = (struct job){.run = end_one, .who = who, .comm = c, .device = c->device};
+        jobs[i++] = job_of(c);
     ncclResult_t result = jobs_run(jobs, count);
     free(jobs);
     return result;
@@ -29,60 +34,41 @@ static ncclResult_t end_all(ncclComm_t left, const char *who)
 
 ncclResult_t ours_CommDestroy(ncclComm_t comm)
 {
-    const char *who = "ncclCommDestroy";
-    if (!comm)
-        return ncclSuccess;
-    ncclResult_t result = comm_retire(comm, who);
-    return result == ncclSuccess ? end_all(clique_leave(comm), who) : result;
+    ncclResult_t result = comm ? comm_retire(comm) : ncclSuccess;
+    return comm && result == ncclSuccess ? end_all(clique_leave(comm)) : result;
 }
 
-/* It waits for no other rank. The real communicator is aborted first: a destroy would wait. */
+/* It waits for no other rank. */
 ncclResult_t ours_CommAbort(ncclComm_t comm)
 {
-    const char *who = "ncclCommAbort";
-    if (!comm)
-        return ncclSuccess;
-    ncclResult_t result = comm_retire(comm, who);
-    if (result != ncclSuccess)
+    ncclResult_t result = comm ? comm_retire(comm) : ncclSuccess;
+    if (!comm || result != ncclSuccess)
         return result;
     alnico_comm_abort(comm->alnico);
-    if (comm->real)
-        (void)entries_real()->CommAbort(comm->real);
-    comm->real = NULL;
     ncclComm_t left = clique_drop(comm);
-    const struct job job = {.run = end_one, .who = who, .comm = comm, .device = comm->device};
+    const struct job job = job_of(comm);
     result = jobs_run(&job, 1);
-    ncclResult_t others = end_all(left, who);
+    ncclResult_t others = end_all(left);
     return result == ncclSuccess ? others : result;
 }
 
 /* Waits for all that was started; nothing may be started afterwards. */
 ncclResult_t ours_CommFinalize(ncclComm_t comm)
 {
-    const char *who = "ncclCommFinalize";
-    ncclResult_t result = comm_hold(comm, who);
-    if (result != ncclSuccess)
-        return result;
-    if (comm->finalized)
-        result = fail(ncclInvalidArgument, "%s: the communicator was finalized", who);
+    if (comm->finalized || comm->revoked)
+        return fail(ncclInvalidArgument, "the communicator was %s",
+                    comm->revoked ? "revoked" : "finalized");
     comm->finalized = true;
-    if (result == ncclSuccess)
-        result = result_of(alnico_synchronize(comm->alnico), who);
-    comm_failed(comm, result);
-    comm_release(comm);
-    return result;
+    return result_of(alnico_synchronize(comm->alnico));
 }
 
-/* Ends what is in flight; ncclCommShrink and the ends above may follow. */
+/* Ends what is in flight; ncclCommSplit, ncclCommShrink and the ends above may follow. */
 ncclResult_t ours_CommRevoke(ncclComm_t comm, int flags)
 {
-    const char *who = "ncclCommRevoke";
-    ncclResult_t result = comm_hold(comm, who);
-    if (result != ncclSuccess)
-        return result;
-    result = flags ? fail(ncclInvalidArgument, "%s: unknown flags %#x", who, (unsigned)flags)
-                   : result_of(alnico_comm_abort(comm->alnico), who);
-    comm_failed(comm, result);
-    comm_release(comm);
-    return result;
+    if (flags)
+        return fail(ncclInvalidArgument, "unknown flags %#x", (unsigned)flags);
+    if (comm->revoked)
+        return fail(ncclInvalidArgument, "the communicator was revoked");
+    comm->revoked = true;
+    return result_of(alnico_comm_abort(comm->alnico));
 }

@@ -15,9 +15,14 @@ static const struct entries *choose(void)
     const char *value = getenv("ALNICO_NCCL");
     if (!value || strcmp(value, "off") != 0)
         return &entries_ours;
-    const struct entries *real = entries_real();
+    const char *reason;
+    const struct entries *real = entries_real(&reason);
     if (!real)
-        fprintf(stderr, "alnico: ALNICO_NCCL=off: %s; Alnico goes on\n", fail_detail());
+        fprintf(
+            stderr,
+            "alnico: ALNICO_NCCL=off: the real NCCL is not there: %s; ALNICO_NCCL_LIBRARY may name "
+            "it; Alnico goes on\n",
+            reason);
     return real ? real : &entries_ours;
 }
 
@@ -42,6 +47,7 @@ const char alnico_nccl_dropin[] = "libnccl.so.2 over Alnico";
     EXPORTED ncclResult_t nccl##name parameters;                                                   \
     ncclResult_t nccl##name parameters                                                             \
     {                                                                                              \
+        entry_begin("nccl" #name);                                                                 \
         return entries()->name arguments;                                                          \
     }                                                                                              \
     EXPORTED __typeof__(nccl##name) pnccl##name __attribute__((alias("nccl" #name)));
@@ -51,6 +57,7 @@ const char alnico_nccl_dropin[] = "libnccl.so.2 over Alnico";
     EXPORTED ncclResult_t words_##name WORDS __asm__("nccl" #name);                                \
     ncclResult_t words_##name WORDS                                                                \
     {                                                                                              \
+        entry_begin("nccl" #name);                                                                 \
         return entries()->name WORDS_PASSED;                                                       \
     }                                                                                              \
     EXPORTED __typeof__(words_##name) words_p##name __asm__("pnccl" #name)                         \

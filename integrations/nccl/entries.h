@@ -10,8 +10,10 @@
 
 #include <nccl.h>
 
-/* E(name without "nccl", parameters, arguments): those that return ncclResult_t. */
-#define ENTRIES(E)                                                                                 \
+/* E(name without "nccl", parameters, arguments): those that return ncclResult_t. The second part is called on
+ * `comm`, which is in use; in the third one that is NULL means nothing to do. */
+#define ENTRIES(E) LIBRARY_ENTRIES(E) COMM_ENTRIES(E) COMM_OR_NULL_ENTRIES(E)
+#define LIBRARY_ENTRIES(E)                                                                         \
     E(GetVersion, (int *version), (version))                                                       \
     E(GetUniqueId, (ncclUniqueId * id), (id))                                                      \
     E(CommInitRank, (ncclComm_t * out, int size, ncclUniqueId id, int rank),                       \
@@ -23,16 +25,20 @@
       (ncclComm_t * out, int size, int rank, int count, ncclUniqueId *ids, ncclConfig_t *config),  \
       (out, size, rank, count, ids, config))                                                       \
     E(CommInitAll, (ncclComm_t * out, int count, const int *devices), (out, count, devices))       \
+    E(CommDestroy, (ncclComm_t comm), (comm))                                                      \
+    E(CommAbort, (ncclComm_t comm), (comm))                                                        \
+    E(MemAlloc, (void **out, size_t bytes), (out, bytes))                                          \
+    E(MemFree, (void *memory), (memory))                                                           \
+    E(GroupStart, (void), ())                                                                      \
+    E(GroupEnd, (void), ())                                                                        \
+    E(GroupSimulateEnd, (ncclSimInfo_t * info), (info))
+#define COMM_ENTRIES(E)                                                                            \
     E(CommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config),     \
       (comm, color, key, out, config))                                                             \
     E(CommShrink,                                                                                  \
       (ncclComm_t comm, int *excluded, int count, ncclComm_t *out, ncclConfig_t *config,           \
        int flags),                                                                                 \
       (comm, excluded, count, out, config, flags))                                                 \
-    E(CommFinalize, (ncclComm_t comm), (comm))                                                     \
-    E(CommDestroy, (ncclComm_t comm), (comm))                                                      \
-    E(CommAbort, (ncclComm_t comm), (comm))                                                        \
-    E(CommRevoke, (ncclComm_t comm, int flags), (comm, flags))                                     \
     E(CommGetAsyncError, (ncclComm_t comm, ncclResult_t * out), (comm, out))                       \
     E(CommCount, (const ncclComm_t comm, int *out), (comm, out))                                   \
     E(CommCuDevice, (const ncclComm_t comm, int *out), (comm, out))                                \
@@ -44,8 +50,6 @@
       (ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *out, int flags),                 \
       (comm, memory, bytes, out, flags))                                                           \
     E(CommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (comm, window))                \
-    E(MemAlloc, (void **out, size_t bytes), (out, bytes))                                          \
-    E(MemFree, (void *memory), (memory))                                                           \
     E(RedOpCreatePreMulSum,                                                                        \
       (ncclRedOp_t * out, void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,      \
        ncclComm_t comm),                                                                           \
@@ -94,10 +98,10 @@
     E(Recv,                                                                                        \
       (void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,                   \
        cudaStream_t stream),                                                                       \
-      (recv, count, type, peer, comm, stream))                                                     \
-    E(GroupStart, (void), ())                                                                      \
-    E(GroupEnd, (void), ())                                                                        \
-    E(GroupSimulateEnd, (ncclSimInfo_t * info), (info))
+      (recv, count, type, peer, comm, stream))
+#define COMM_OR_NULL_ENTRIES(E)                                                                    \
+    E(CommFinalize, (ncclComm_t comm), (comm))                                                     \
+    E(CommRevoke, (ncclComm_t comm, int flags), (comm, flags))
 
 /* Entry points whose types are in no header that every NCCL has: the GPU's own calls and what belongs to
  * them. With ALNICO_NCCL=off they go to the real NCCL as WORDS machine words, which is right for
@@ -134,8 +138,8 @@ struct entries {
 extern const struct entries entries_ours;
 
 /* The real NCCL's: the file ALNICO_NCCL_LIBRARY, else where the loader or the toolkit has one that is not
- * this library. What an older NCCL lacks returns ncclInvalidUsage. NULL, with the reason as the thread's
- * detail, if there is none. */
-const struct entries *entries_real(void);
+ * this library. What an older NCCL lacks returns ncclInvalidUsage. NULL, with the reason, if there is
+ * none. */
+const struct entries *entries_real(const char **reason);
 
 #endif

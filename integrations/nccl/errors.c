@@ -7,6 +7,17 @@
 #include <string.h>
 
 static _Thread_local char detail[DETAIL_BYTES];
+static _Thread_local const char *entry = "NCCL";
+
+void entry_begin(const char *name)
+{
+    entry = name;
+}
+
+const char *entry_name(void)
+{
+    return entry;
+}
 
 static bool is_debugging(void)
 {
@@ -18,7 +29,8 @@ ncclResult_t fail(ncclResult_t result, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(detail, sizeof detail, format, arguments);
+    int begin = snprintf(detail, sizeof detail, "%s: ", entry);
+    vsnprintf(detail + begin, sizeof detail - (size_t)begin, format, arguments);
     va_end(arguments);
     if (is_debugging())
         fprintf(stderr, "alnico NCCL WARN %s\n", detail);
@@ -57,15 +69,14 @@ static ncclResult_t nearest(alnico_status_t status)
     }
 }
 
-ncclResult_t result_of(alnico_status_t status, const char *who)
+ncclResult_t result_of(alnico_status_t status)
 {
     return status == ALNICO_SUCCESS ? ncclSuccess
-                                    : fail(nearest(status), "%s: %s", who, alnico_error_detail());
+                                    : fail(nearest(status), "%s", alnico_error_detail());
 }
 
-ncclResult_t result_of_cuda(cudaError_t error, const char *who)
+ncclResult_t result_of_cuda(cudaError_t error)
 {
-    return error == cudaSuccess
-               ? ncclSuccess
-               : fail(ncclUnhandledCudaError, "%s: CUDA error %d", who, (int)error);
+    return error == cudaSuccess ? ncclSuccess
+                                : fail(ncclUnhandledCudaError, "CUDA error %d", (int)error);
 }

@@ -12,6 +12,10 @@
 
 enum { DETAIL_BYTES = 512 };
 
+/* The entry point that this thread is in, with which its details begin. */
+void entry_begin(const char *name);
+const char *entry_name(void);
+
 /* Returns `result`, for which the text is the detail. */
 ncclResult_t fail(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -22,8 +26,8 @@ const char *fail_detail(void);
 /* The thread's detail becomes what another thread failed with. */
 void fail_repeat(const char *detail);
 
-/* NCCL's code for what Alnico, or CUDA, returned to `who`. */
-ncclResult_t result_of(alnico_status_t status, const char *who);
-ncclResult_t result_of_cuda(cudaError_t error, const char *who);
+/* NCCL's code for what Alnico, or CUDA, returned. */
+ncclResult_t result_of(alnico_status_t status);
+ncclResult_t result_of_cuda(cudaError_t error);
 
 #endif

@@ -1,7 +1,6 @@
 /* See group.h. A thread's group is its own. */
 #include "integrations/nccl/group.h"
 
-#include "integrations/nccl/calls.h"
 #include "integrations/nccl/ours.h"
 
 #include <stdlib.h>
@@ -71,7 +70,7 @@ ncclResult_t group_keep(const struct operation *operation)
     struct group *g = &group;
     if (!make_room((void **)&g->operations, g->operation_count, &g->operation_room,
                    sizeof *operation))
-        return fail(ncclSystemError, "%s: no memory for a group", call_name(operation));
+        return fail(ncclSystemError, "no memory for a group");
     g->operations[g->operation_count] = *operation;
     g->operations[g->operation_count].order = g->operation_count;
     g->operation_count++;
@@ -82,14 +81,15 @@ ncclResult_t group_job(struct job *job)
 {
     struct group *g = &group;
     ncclResult_t result = ncclSuccess;
+    job->who = entry_name();
     if (job->comm)
         job->device = job->comm->device;
     else
-        result = result_of_cuda(cudaGetDevice(&job->device), job->who);
+        result = result_of_cuda(cudaGetDevice(&job->device));
     if (result != ncclSuccess || g->depth == 0)
         return result == ncclSuccess ? jobs_run(job, 1) : result;
     if (!make_room((void **)&g->jobs, g->job_count, &g->job_room, sizeof *job))
-        return fail(ncclSystemError, "%s: no memory for a group", job->who);
+        return fail(ncclSystemError, "no memory for a group");
     g->jobs[g->job_count++] = *job;
     return ncclSuccess;
 }
@@ -140,7 +140,7 @@ static ncclResult_t end_group(void)
 ncclResult_t ours_GroupEnd(void)
 {
     if (group.depth == 0)
-        return fail(ncclInvalidUsage, "ncclGroupEnd: no group was started by this thread");
+        return fail(ncclInvalidUsage, "no group was started by this thread");
     return --group.depth == 0 ? end_group() : ncclSuccess;
 }
 
@@ -149,8 +149,8 @@ ncclResult_t ours_GroupSimulateEnd(ncclSimInfo_t *info)
 {
     (void)info;
     if (group.depth == 0)
-        return fail(ncclInvalidUsage, "ncclGroupSimulateEnd: no group was started by this thread");
+        return fail(ncclInvalidUsage, "no group was started by this thread");
     group.depth = 0;
     group.job_count = group.operation_count = 0;
-    return fail(ncclInvalidUsage, "ncclGroupSimulateEnd: there is no estimate of a group's time");
+    return fail(ncclInvalidUsage, "there is no estimate of a group's time");
 }

@@ -2,9 +2,8 @@
  * Groups: what a thread calls between ncclGroupStart and ncclGroupEnd, nested or not, is kept and then
  * carried out at once, as one thread may be several ranks. First the jobs, which wait for other ranks, each
  * in a thread of its own; then the calls, communicator by communicator in the order of their creation:
- * collectives in the order of the calls, then all messages as one operation. What goes to the real NCCL
- * comes last, in a group of its own. An error of a call inside a group makes its end return that error
- * and do nothing.
+ * collectives in the order of the calls, then all messages as one operation. An error of a call inside a
+ * group makes its end return that error and do nothing.
  */
 #ifndef ALNICO_INTEGRATIONS_NCCL_GROUP_H
 #define ALNICO_INTEGRATIONS_NCCL_GROUP_H
@@ -15,10 +14,11 @@
  * when the job was given. */
 struct job {
     ncclResult_t (*run)(const struct job *job);
-    const char *who;
+    const char *who; /* its entry point */
     int device;
     bool crowded;    /* another rank of the new communicator belongs to the same thread */
-    ncclComm_t comm; /* that it is called on; NULL for a new one */
+    ncclComm_t comm; /* that it is called on, which is held meanwhile; NULL for a new one */
+    ncclComm_t ends; /* one that is retired */
     ncclComm_t *out; /* of a new one */
     ncclUniqueId id;
     int size, rank; /* also color and key of a split, count and flags of a shrink */
@@ -28,7 +28,7 @@ struct job {
     void *window;
 };
 
-/* Carries the job out, or keeps it for the end of the group. Its `device` is set here. */
+/* Carries the job out, or keeps it for the end of the group. Its `device` and `who` are set here. */
 ncclResult_t group_job(struct job *job);
 
 /* Carries jobs out at once, all at the same time; the first error of them. */
@@ -46,11 +46,13 @@ enum kind {
     SCATTER,
     SEND,
     RECV,
+    OP_DESTROY, /* of a reduction */
     KINDS
 };
 
 struct operation {
     enum kind kind;
+    const char *who; /* its entry point */
     ncclDataType_t type;
     ncclRedOp_t op;
     int other; /* the root, or the other rank of a message */
@@ -59,16 +61,11 @@ struct operation {
     size_t count;
     ncclComm_t comm;
     cudaStream_t stream;
-    struct factor factor; /* of a reduction with one */
-    size_t order;         /* in its group */
+    size_t order; /* in its group */
 };
 
 /* A group of the calling thread is open. */
 bool group_is_open(void);
-
-/* Makes the real communicators that operations need and do not have, each in a thread of its own. Errors:
- * ncclInvalidUsage while a graph is captured. */
-ncclResult_t group_prepare_foreign(const struct operation *operations, size_t count);
 
 /* Starts operations of a group, which it puts in order. */
 ncclResult_t group_start(struct operation *operations, size_t count);

@@ -13,13 +13,22 @@ struct worker {
     char detail[DETAIL_BYTES];
 };
 
+static ncclResult_t run(const struct job *job)
+{
+    if (!job->comm)
+        return job->run(job);
+    ncclResult_t result = comm_hold(job->comm);
+    return result == ncclSuccess ? comm_release(job->comm, job->run(job)) : result;
+}
+
 /* A new thread has no GPU to go back to: that would make a context there. */
 static void *work(void *argument)
 {
     struct worker *worker = argument;
-    worker->result = result_of_cuda(cudaSetDevice(worker->job->device), worker->job->who);
+    entry_begin(worker->job->who);
+    worker->result = result_of_cuda(cudaSetDevice(worker->job->device));
     if (worker->result == ncclSuccess)
-        worker->result = worker->job->run(worker->job);
+        worker->result = run(worker->job);
     memcpy(worker->detail, fail_detail(), sizeof worker->detail);
     return NULL;
 }
@@ -41,11 +50,12 @@ static ncclResult_t join(struct worker *workers, size_t count)
 static ncclResult_t run_here(const struct job *job)
 {
     int before = job->device;
-    ncclResult_t result = result_of_cuda(cudaGetDevice(&before), job->who);
+    entry_begin(job->who);
+    ncclResult_t result = result_of_cuda(cudaGetDevice(&before));
     if (result == ncclSuccess && before != job->device)
-        result = result_of_cuda(cudaSetDevice(job->device), job->who);
+        result = result_of_cuda(cudaSetDevice(job->device));
     if (result == ncclSuccess)
-        result = job->run(job);
+        result = run(job);
     if (before != job->device)
         cudaSetDevice(before);
     return result;
@@ -57,7 +67,7 @@ ncclResult_t jobs_run(const struct job *jobs, size_t count)
         return count ? run_here(jobs) : ncclSuccess;
     struct worker *workers = calloc(count, sizeof *workers);
     if (!workers)
-        return fail(ncclSystemError, "%s: no memory for a group", jobs[0].who);
+        return fail(ncclSystemError, "no memory for a group");
     for (size_t i = 0; i < count; i++) {
         workers[i].job = &jobs[i];
         workers[i].started = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;

@@ -1,117 +1,61 @@
-/* See notes.h. Messages of the communicator, in memory of its device, on its own stream. */
+/* See notes.h. Messages of the communicator, in memory of its device, on its own stream. Nothing here waits
+ * for other work of the device. */
 #include "integrations/nccl/notes.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "integrations/nccl/ours.h"
 
 struct note {
-    int result, unable; /* the rank that is not able, -1 for none */
+    ncclResult_t result;
     ncclUniqueId id;
 };
 
-/* One for each rank, and one of the host's for them. */
-static ncclResult_t allocate(ncclComm_t comm, struct note **host, const char *who)
-{
-    size_t bytes = (size_t)comm->size * sizeof **host;
-    *host = calloc((size_t)comm->size, sizeof **host);
-    if (!*host)
-        return fail(ncclSystemError, "%s: no memory", who);
-    return comm->notes ? ncclSuccess : result_of_cuda(cudaMalloc(&comm->notes, bytes), who);
-}
-
-void notes_free(ncclComm_t comm)
-{
-    if (comm->notes)
-        cudaFree(comm->notes);
-}
-
-/* A message between `rank` and this one, in rank's place of the notes. */
-static alnico_status_t move(ncclComm_t comm, int rank, bool send)
-{
-    struct note *note = (struct note *)comm->notes + rank;
-    return send ? alnico_send(note, sizeof *note, ALNICO_UINT8, rank, comm->alnico)
-                : alnico_recv(note, sizeof *note, ALNICO_UINT8, rank, comm->alnico);
-}
-
-/* Between the first member and all others, in one group. */
-static alnico_status_t move_all(ncclComm_t comm, const int *members, int count, bool to_first)
+/* From the first member to all others, in one group. */
+static alnico_status_t spread(ncclComm_t comm, const int *members, int count, struct note *note)
 {
     bool first = comm->rank == members[0];
     alnico_status_t status = alnico_group_begin(comm->alnico);
     for (int i = 1; status == ALNICO_SUCCESS && first && i < count; i++)
-        status = move(comm, members[i], !to_first);
+        status = alnico_send(note, sizeof *note, ALNICO_UINT8, members[i], comm->alnico);
     if (status == ALNICO_SUCCESS && !first)
-        status = move(comm, members[0], to_first);
+        status = alnico_recv(note, sizeof *note, ALNICO_UINT8, members[0], comm->alnico);
     alnico_status_t end = alnico_group_end(comm->alnico, NULL);
     return status == ALNICO_SUCCESS ? end : status;
 }
 
-static ncclResult_t copy(ncclComm_t comm, struct note *host, bool to_device, const char *who)
+static ncclResult_t copy(ncclComm_t comm, void *to, const void *from, enum cudaMemcpyKind kind)
 {
-    size_t bytes = (size_t)comm->size * sizeof *host;
-    cudaError_t error =
-        to_device ? cudaMemcpyAsync(comm->notes, host, bytes, cudaMemcpyHostToDevice, comm->home)
-                  : cudaMemcpyAsync(host, comm->notes, bytes, cudaMemcpyDeviceToHost, comm->home);
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(comm->home);
-    return result_of_cuda(error, who);
+    return result_of_cuda(cudaMemcpyAsync(to, from, sizeof(struct note), kind, comm->home));
 }
 
-static ncclResult_t send_round(ncclComm_t comm, const int *members, int count, bool to_first,
-                               struct note *host, const char *who)
+/* `there` is the device's. */
+static ncclResult_t share(ncclComm_t comm, const int *members, int count, struct note *note,
+                          struct note *there)
 {
-    ncclResult_t result = copy(comm, host, true, who);
+    ncclResult_t result = result_of(alnico_comm_set_stream(comm->alnico, comm->home));
     if (result == ncclSuccess)
-        result = result_of(move_all(comm, members, count, to_first), who);
+        result = copy(comm, there, note, cudaMemcpyHostToDevice);
     if (result == ncclSuccess)
-        result = copy(comm, host, false, who);
-    return result == ncclSuccess ? result_of(alnico_comm_status(comm->alnico), who) : result;
+        result = result_of(spread(comm, members, count, there));
+    if (result == ncclSuccess)
+        result = copy(comm, note, there, cudaMemcpyDeviceToHost);
+    cudaError_t error = cudaStreamSynchronize(comm->home);
+    if (result == ncclSuccess)
+        result = result_of_cuda(error);
+    return result == ncclSuccess ? result_of(alnico_comm_status(comm->alnico)) : result;
 }
 
-/* What the first member tells all: the id, or why there is none. */
-static struct note decide(const struct note *heard, const int *members, int count,
-                          ncclResult_t (*make)(ncclUniqueId *))
+ncclResult_t notes_share_id(ncclComm_t comm, const int *members, int count, ncclUniqueId *id)
 {
-    struct note note = {.unable = -1};
-    for (int i = 0; i < count; i++)
-        if (heard[members[i]].unable >= 0)
-            note.unable = heard[members[i]].unable;
-    note.result = note.unable >= 0 ? ncclInvalidUsage : make(&note.id);
-    return note;
-}
-
-static ncclResult_t read_note(const struct note *note, ncclUniqueId *id, const char *who)
-{
-    *id = note->id;
-    if (note->unable >= 0)
-        return fail(ncclInvalidUsage, "%s: rank %d has no real NCCL for it; %s", who, note->unable,
-                    "ALNICO_NCCL_LIBRARY may name one");
-    return note->result == ncclSuccess
-               ? ncclSuccess
-               : fail((ncclResult_t)note->result, "%s: rank 0 could not make an id", who);
-}
-
-ncclResult_t notes_share_id(ncclComm_t comm, const int *members, int count, bool able,
-                            ncclResult_t (*make)(ncclUniqueId *), ncclUniqueId *id, const char *who)
-{
-    struct note *host = NULL;
-    int first = members[0];
-    ncclResult_t result = allocate(comm, &host, who);
-    if (result == ncclSuccess)
-        result = result_of(alnico_comm_set_stream(comm->alnico, comm->home), who);
-    if (result == ncclSuccess) {
-        host[first].unable = able ? -1 : comm->rank;
-        result = send_round(comm, members, count, true, host, who);
-    }
-    if (result == ncclSuccess && comm->rank == first) {
-        const struct note note = decide(host, members, count, make);
-        for (int i = 0; i < count; i++)
-            host[members[i]] = note;
-    }
-    if (result == ncclSuccess)
-        result = send_round(comm, members, count, false, host, who);
-    if (result == ncclSuccess)
-        result = read_note(&host[first], id, who);
-    free(host);
-    return result;
+    struct note note = {0}, *there;
+    if (comm->rank == members[0])
+        note.result = ours_GetUniqueId(&note.id);
+    ncclResult_t result = result_of_cuda(cudaMallocAsync((void **)&there, sizeof note, comm->home));
+    if (result != ncclSuccess)
+        return result;
+    result = share(comm, members, count, &note, there);
+    cudaFreeAsync(there, comm->home);
+    *id = note.id;
+    if (result != ncclSuccess || note.result == ncclSuccess)
+        return result;
+    return fail(note.result, "rank %d could not make an id", members[0]);
 }

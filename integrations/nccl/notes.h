@@ -7,14 +7,7 @@
 
 #include "integrations/nccl/comm.h"
 
-/* The first of `members` (ranks, `count` of them, this one among them) learns whether all are able, makes
- * an id by `make` then, and all get it. Errors, on all: that of `make`; ncclInvalidUsage if one is not able,
- * with its rank in the detail. */
-ncclResult_t notes_share_id(ncclComm_t comm, const int *members, int count, bool able,
-                            ncclResult_t (*make)(ncclUniqueId *), ncclUniqueId *id,
-                            const char *who);
-
-/* Gives back what it needed. */
-void notes_free(ncclComm_t comm);
+/* The first of `members` (ranks, `count` of them, this one among them) makes an id, and all get it. */
+ncclResult_t notes_share_id(ncclComm_t comm, const int *members, int count, ncclUniqueId *id);
 
 #endif

@@ -2,35 +2,14 @@
  * end of its group. */
 #include "integrations/nccl/calls.h"
 #include "integrations/nccl/ours.h"
-#include "integrations/nccl/scales.h"
-
-static ncclResult_t start_foreign(const struct operation *o)
-{
-    ncclResult_t result = o->comm->real ? ncclSuccess : group_prepare_foreign(o, 1);
-    return result == ncclSuccess ? call_start_foreign(o) : comm_failed(o->comm, result);
-}
-
-static ncclResult_t start(const struct operation *o)
-{
-    if (call_is_foreign(o))
-        return start_foreign(o);
-    alnico_status_t status = alnico_comm_set_stream(o->comm->alnico, o->stream);
-    return status == ALNICO_SUCCESS ? call_start(o)
-                                    : comm_failed(o->comm, result_of(status, call_name(o)));
-}
 
 static ncclResult_t submit(struct operation *o)
 {
-    ncclResult_t result = comm_hold(o->comm, call_name(o));
+    o->who = entry_name();
+    ncclResult_t result = o->kind == OP_DESTROY ? ncclSuccess : call_check(o);
     if (result != ncclSuccess)
-        return group_result(result);
-    result = call_check(o);
-    if (result != ncclSuccess)
-        comm_failed(o->comm, result);
-    else
-        result = group_is_open() ? group_keep(o) : start(o);
-    comm_release(o->comm);
-    return group_result(result);
+        return result;
+    return group_is_open() ? group_keep(o) : call_start(o);
 }
 
 #define SUBMIT(...) submit(&(struct operation){__VA_ARGS__, .comm = comm, .stream = stream})
@@ -102,13 +81,8 @@ ncclResult_t ours_Recv(void *recv, size_t count, ncclDataType_t type, int peer, 
     return SUBMIT(RECV, .recv = recv, .count = count, .type = type, .other = peer);
 }
 
-ncclResult_t ours_RedOpCreatePreMulSum(ncclRedOp_t *out, void *scalar, ncclDataType_t type,
-                                       ncclScalarResidence_t residence, ncclComm_t comm)
-{
-    return scale_create(out, scalar, type, residence, comm);
-}
-
+/* In a group it stays until the calls before it have begun. */
 ncclResult_t ours_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
-    return scale_destroy(op, comm);
+    return submit(&(struct operation){OP_DESTROY, .op = op, .comm = comm});
 }

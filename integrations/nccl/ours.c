@@ -1,7 +1,7 @@
 /* The table of our entry points, and those that only ask. See entries.h. */
 #include "integrations/nccl/ours.h"
 
-#include "integrations/nccl/comm.h"
+#include "integrations/nccl/group.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 ncclResult_t ours_GetVersion(int *version)
 {
     if (!version)
-        return fail(ncclInvalidArgument, "ncclGetVersion: version is NULL");
+        return fail(ncclInvalidArgument, "version is NULL");
     *version = NCCL_VERSION_CODE;
     return ncclSuccess;
 }
@@ -21,8 +21,8 @@ ncclResult_t ours_GetUniqueId(ncclUniqueId *id)
 {
     alnico_id_t own;
     if (!id)
-        return fail(ncclInvalidArgument, "ncclGetUniqueId: the id is NULL");
-    ncclResult_t result = result_of(alnico_id_create(&own), "ncclGetUniqueId");
+        return fail(ncclInvalidArgument, "the id is NULL");
+    ncclResult_t result = result_of(alnico_id_create(&own));
     if (result == ncclSuccess)
         memcpy(id, &own, sizeof own);
     return result;
@@ -45,49 +45,37 @@ static const char *error_string(ncclResult_t result)
 
 /* ---- A communicator ---- */
 
-static ncclResult_t ask(ncclComm_t comm, int *out, size_t member, const char *who)
+static ncclResult_t answer(int value, int *out)
 {
-    ncclResult_t result = comm_hold(comm, who);
-    if (result != ncclSuccess)
-        return result;
-    if (out)
-        memcpy(out, (const char *)comm + member, sizeof *out);
-    else
-        result = comm_failed(comm, fail(ncclInvalidArgument, "%s: the result is NULL", who));
-    comm_release(comm);
-    return result;
+    if (!out)
+        return fail(ncclInvalidArgument, "the result is NULL");
+    *out = value;
+    return ncclSuccess;
 }
 
 ncclResult_t ours_CommCount(const ncclComm_t comm, int *out)
 {
-    return ask(comm, out, offsetof(struct ncclComm, size), "ncclCommCount");
+    return answer(comm->size, out);
 }
 
 ncclResult_t ours_CommCuDevice(const ncclComm_t comm, int *out)
 {
-    return ask(comm, out, offsetof(struct ncclComm, device), "ncclCommCuDevice");
+    return answer(comm->device, out);
 }
 
 ncclResult_t ours_CommUserRank(const ncclComm_t comm, int *out)
 {
-    return ask(comm, out, offsetof(struct ncclComm, rank), "ncclCommUserRank");
+    return answer(comm->rank, out);
 }
 
+/* What a program has revoked has not failed. */
 ncclResult_t ours_CommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
-    const char *who = "ncclCommGetAsyncError";
-    ncclResult_t result = comm_hold(comm, who);
-    if (result != ncclSuccess)
-        return result;
-    if (!out) {
-        result = comm_failed(comm, fail(ncclInvalidArgument, "%s: the result is NULL", who));
-    } else {
-        *out = comm_failed(comm, result_of(alnico_comm_status(comm->alnico), who));
-        if (*out == ncclSuccess && comm->real)
-            result = entries_real()->CommGetAsyncError(comm->real, out);
-    }
-    comm_release(comm);
-    return result;
+    if (!out)
+        return fail(ncclInvalidArgument, "the result is NULL");
+    *out = comm->revoked ? ncclSuccess
+                         : comm_failed(comm, result_of(alnico_comm_status(comm->alnico)));
+    return ncclSuccess;
 }
 
 /* ---- The table ---- */
@@ -96,16 +84,35 @@ ncclResult_t ours_CommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
     static ncclResult_t ours_##name WORDS                                                          \
     {                                                                                              \
         return fail(ncclInvalidUsage,                                                              \
-                    "nccl" #name " is not here; ALNICO_NCCL=off gives the program the real NCCL"); \
+                    "this is not here; ALNICO_NCCL=off gives the program the real NCCL");          \
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 WORD_ENTRIES(ONLY_REAL)
 #pragma GCC diagnostic pop
 
+/* The communicator of an entry point is held while that runs, and keeps its error. */
+#define HELD_IF(condition, name, parameters, arguments)                                            \
+    static ncclResult_t held_##name parameters                                                     \
+    {                                                                                              \
+        if (!(condition))                                                                          \
+            return ncclSuccess;                                                                    \
+        ncclResult_t result = comm_hold(comm);                                                     \
+        if (result == ncclSuccess)                                                                 \
+            result = comm_release(comm, ours_##name arguments);                                    \
+        return group_result(result);                                                               \
+    }
+#define HELD(name, parameters, arguments) HELD_IF(true, name, parameters, arguments)
+#define HELD_OR_NULL(name, parameters, arguments) HELD_IF(comm, name, parameters, arguments)
+COMM_ENTRIES(HELD)
+COMM_OR_NULL_ENTRIES(HELD_OR_NULL)
+
 #define OURS_MEMBER(name, parameters, arguments) .name = ours_##name,
+#define HELD_MEMBER(name, parameters, arguments) .name = held_##name,
 #define WORDS_MEMBER(name) .name = ours_##name,
 const struct entries entries_ours = {
-    ENTRIES(OURS_MEMBER) WORD_ENTRIES(WORDS_MEMBER).GetErrorString = error_string,
+    LIBRARY_ENTRIES(OURS_MEMBER) COMM_ENTRIES(HELD_MEMBER) COMM_OR_NULL_ENTRIES(HELD_MEMBER)
+        WORD_ENTRIES(WORDS_MEMBER)
+            .GetErrorString = error_string,
     .GetLastError = comm_last_error,
 };

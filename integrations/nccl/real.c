@@ -15,7 +15,7 @@
 #define LACKING(name, parameters, arguments)                                                       \
     static ncclResult_t lacking_##name parameters                                                  \
     {                                                                                              \
-        return fail(ncclInvalidUsage, "nccl" #name ": the real NCCL is too old for it");           \
+        return fail(ncclInvalidUsage, "the real NCCL is too old for it");                          \
     }
 #define LACKING_WORDS(name) LACKING(name, WORDS, )
 #pragma GCC diagnostic push
@@ -96,12 +96,9 @@ static void find_all(void)
         snprintf(real.reason, sizeof real.reason, "what was loaded is not NCCL");
 }
 
-const struct entries *entries_real(void)
+const struct entries *entries_real(const char **reason)
 {
     pthread_once(&real.once, find_all);
-    if (real.complete)
-        return &real.entries;
-    (void)fail(ncclSystemError, "the real NCCL is not there: %s; ALNICO_NCCL_LIBRARY may name it",
-               real.reason);
-    return NULL;
+    *reason = real.reason;
+    return real.complete ? &real.entries : NULL;
 }

@@ -65,6 +65,24 @@ class Torch(unittest.TestCase):
             x = values(RANK, 1000, torch.float32)
             dist.all_reduce(x, dist._make_nccl_premul_sum(factor))
             self.same(x, everyone(1000, torch.float32).sum(0) * float(factor))
+            part = torch.empty(1000, device="cuda")
+            dist.reduce_scatter_tensor(part, values(RANK, SIZE * 1000, torch.float32), dist._make_nccl_premul_sum(factor))
+            all = everyone(SIZE * 1000, torch.float32).sum(0) * float(factor)
+            self.same(part, all[RANK * 1000 :][:1000])
+
+    def test_captured_factors(self):
+        factor, start = torch.ones(1, device="cuda"), values(RANK, 5000, torch.float32)
+        sum, x = dist._make_nccl_premul_sum(factor), torch.empty(5000, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            x.copy_(start)
+            dist.all_reduce(x, sum)
+        for value in (2, 0.5):  # each replay reads it anew
+            factor.fill_(value)
+            graph.replay()
+            self.same(x, everyone(5000, torch.float32).sum(0) * value)
+        del graph
+        torch.cuda.synchronize()
 
     def test_gathers_and_scatters(self):
         for dtype in INTEGERS + FLOATS:

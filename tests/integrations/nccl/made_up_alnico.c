@@ -8,6 +8,9 @@
 alnico_status_t __real_alnico_comm_create_id(const alnico_id_t *, int, int, alnico_device_t, void *,
                                              alnico_comm_t *);
 alnico_status_t __real_alnico_comm_set_stream(alnico_comm_t, void *);
+alnico_status_t __real_alnico_op_create_premultiplied_sum(alnico_comm_t, const void *,
+                                                          alnico_datatype_t, alnico_device_t,
+                                                          alnico_op_t *);
 alnico_status_t __real_alnico_memory_allocate(alnico_device_t, size_t, void **);
 alnico_status_t __real_alnico_memory_free(alnico_device_t, void *);
 
@@ -21,6 +24,14 @@ alnico_status_t __wrap_alnico_comm_create_id(const alnico_id_t *id, int rank, in
 alnico_status_t __wrap_alnico_comm_set_stream(alnico_comm_t comm, void *stream)
 {
     return __real_alnico_comm_set_stream(comm, made_up_stream(stream, alnico_comm_rank(comm)));
+}
+
+alnico_status_t __wrap_alnico_op_create_premultiplied_sum(alnico_comm_t comm, const void *factor,
+                                                          alnico_datatype_t type,
+                                                          alnico_device_t device, alnico_op_t *out)
+{
+    made_up_factors += device == ALNICO_DEVICE_CUDA;
+    return __real_alnico_op_create_premultiplied_sum(comm, factor, type, ALNICO_DEVICE_CPU, out);
 }
 
 alnico_status_t __wrap_alnico_memory_allocate(alnico_device_t device, size_t bytes, void **out)

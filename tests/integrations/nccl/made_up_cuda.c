@@ -14,7 +14,7 @@
 enum { DEVICES = 8 };
 
 static _Thread_local int current;
-MADE_UP atomic_int made_up_streams, made_up_capturing;
+MADE_UP atomic_int made_up_streams, made_up_factors;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static alnico_stream_t defaults[DEVICES];
@@ -64,6 +64,17 @@ MADE_UP cudaError_t cudaFree(void *memory)
     return cudaSuccess;
 }
 
+MADE_UP cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+    return cudaMalloc(out, bytes);
+}
+
+MADE_UP cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream)
+{
+    alnico_stream_enqueue(made_up_stream(stream, current), free, memory);
+    return cudaSuccess;
+}
+
 MADE_UP cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     alnico_stream_t stream;
@@ -84,12 +95,6 @@ MADE_UP cudaError_t cudaStreamDestroy(cudaStream_t stream)
 MADE_UP cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     alnico_stream_synchronize(made_up_stream(stream, current));
-    return cudaSuccess;
-}
-
-MADE_UP cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
-{
-    *out = made_up_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 

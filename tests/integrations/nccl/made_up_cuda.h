@@ -6,8 +6,8 @@
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>
 
-/* Streams that were created and not destroyed; whether a graph is captured on every stream. */
-extern atomic_int made_up_streams, made_up_capturing;
+/* Streams that were created and not destroyed; factors of reductions that are in a GPU's memory. */
+extern atomic_int made_up_streams, made_up_factors;
 
 /* Alnico's stream behind one; NULL is the default stream of the GPU. */
 void *made_up_stream(cudaStream_t stream, int device);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST = 700, FUSED = 3, RANKS = 4, POISON = 77 };
+enum { MOST = 700, FUSED = 3, RANKS = 4, POISON = 77, PREMULTIPLIED = ncclNumOps };
 
 enum kind {
     ALL_REDUCE,
@@ -27,7 +27,7 @@ enum kind {
 struct call {
     enum kind kind;
     ncclDataType_t type;
-    ncclRedOp_t op;
+    ncclRedOp_t op; /* or PREMULTIPLIED */
     int root, shift, stream;
     size_t count;
     bool in_place;
@@ -134,12 +134,18 @@ static double value(const struct call *c, int rank, size_t i)
     return crew_random(&state) % 4;
 }
 
+/* What it multiplies by. */
+static double factor(const struct call *c, int rank)
+{
+    return c->op == (ncclRedOp_t)PREMULTIPLIED ? (rank + c->shift) % 4 : 1;
+}
+
 static double reduced(const struct call *c, int size, size_t i)
 {
-    double result = value(c, 0, i);
+    double result = factor(c, 0) * value(c, 0, i);
     for (int r = 1; r < size; r++) {
-        double v = value(c, r, i);
-        if (c->op == ncclSum || c->op == ncclAvg)
+        double v = factor(c, r) * value(c, r, i);
+        if (c->op == ncclSum || c->op == ncclAvg || c->op == (ncclRedOp_t)PREMULTIPLIED)
             result += v;
         if (c->op == ncclProd)
             result *= v;
@@ -160,7 +166,7 @@ static struct call draw(unsigned *state, int size)
 {
     struct call c = {.kind = (enum kind)(crew_random(state) % KINDS)};
     c.type = types[crew_random(state) % (sizeof types / sizeof *types)].type;
-    c.op = (ncclRedOp_t)(crew_random(state) % ncclNumOps);
+    c.op = (ncclRedOp_t)(crew_random(state) % (PREMULTIPLIED + 1));
     c.root = (int)(crew_random(state) % (unsigned)size);
     c.shift = (int)(crew_random(state) % (unsigned)size);
     c.stream = (int)(crew_random(state) % 2);
@@ -214,24 +220,24 @@ static void place(const struct call *c, int rank, int size, struct buffers *b, c
     }
 }
 
-static ncclResult_t start(const struct call *c, int rank, int size, struct buffers *b,
-                          ncclComm_t comm, cudaStream_t stream)
+static ncclResult_t start(const struct call *c, ncclRedOp_t op, int rank, int size,
+                          struct buffers *b, ncclComm_t comm, cudaStream_t stream)
 {
     char *send, *recv;
     int to = (rank + c->shift) % size, from = (rank - c->shift + size) % size;
     place(c, rank, size, b, &send, &recv);
     switch (c->kind) {
     case ALL_REDUCE:
-        return ncclAllReduce(send, recv, c->count, c->type, c->op, comm, stream);
+        return ncclAllReduce(send, recv, c->count, c->type, op, comm, stream);
     case REDUCE:
-        return ncclReduce(send, rank == c->root ? recv : NULL, c->count, c->type, c->op, c->root,
-                          comm, stream);
+        return ncclReduce(send, rank == c->root ? recv : NULL, c->count, c->type, op, c->root, comm,
+                          stream);
     case BCAST:
         return ncclBcast(send, c->count, c->type, c->root, comm, stream);
     case BROADCAST:
         return ncclBroadcast(send, recv, c->count, c->type, c->root, comm, stream);
     case REDUCE_SCATTER:
-        return ncclReduceScatter(send, recv, c->count, c->type, c->op, comm, stream);
+        return ncclReduceScatter(send, recv, c->count, c->type, op, comm, stream);
     case ALL_GATHER:
         return ncclAllGather(send, recv, c->count, c->type, comm, stream);
     case ALL_TO_ALL:
@@ -246,6 +252,22 @@ static ncclResult_t start(const struct call *c, int rank, int size, struct buffe
         CHECK(ncclRecv(recv, c->count, c->type, from, comm, stream));
         return ncclGroupEnd();
     }
+}
+
+/* A reduction with a factor is of this call only. */
+static void start_one(const struct call *c, struct crew *crew, int i, struct buffers *b)
+{
+    int rank = crew->first + i;
+    bool created = c->op == (ncclRedOp_t)PREMULTIPLIED;
+    ncclRedOp_t op = c->op;
+    char scalar[8];
+    put(c->type, scalar, 0, factor(c, rank));
+    if (created)
+        CHECK(ncclRedOpCreatePreMulSum(&op, scalar, c->type, ncclScalarHostImmediate,
+                                       crew->comms[i]));
+    CHECK(start(c, op, rank, crew->size, b, crew->comms[i], crew->streams[i][c->stream]));
+    if (created)
+        CHECK(ncclRedOpDestroy(op, crew->comms[i]));
 }
 
 /* Element i of what the rank must have received. */
@@ -318,8 +340,7 @@ static void step(struct crew *crew, struct buffers *all, unsigned *state)
         CHECK(ncclGroupStart());
     for (int i = 0; i < crew->count; i++)
         for (int k = 0; k < fused; k++)
-            CHECK(start(&calls[k], crew->first + i, crew->size, &all[i * FUSED + k], crew->comms[i],
-                        crew->streams[i][calls[k].stream]));
+            start_one(&calls[k], crew, i, &all[i * FUSED + k]);
     if (grouped)
         CHECK(ncclGroupEnd());
     crew_synchronize(crew);

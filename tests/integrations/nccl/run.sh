@@ -35,9 +35,9 @@ loader)
         expect 0 env "${@:2}" "$program"
         expect_out "^linked $1$"
     }
-    says "another, opened another, version -1, result 0"
+    says "another, opened another, version -1, result 3"
     # The program's own path wins against the variable, and the preloaded library against that, by either way.
-    says "another, opened another, version -1, result 0" LD_LIBRARY_PATH="$(dirname "$library")"
+    says "another, opened another, version -1, result 3" LD_LIBRARY_PATH="$(dirname "$library")"
     says "Alnico's, opened Alnico's, version 2[0-9]{4}, result 0" LD_PRELOAD="$library"
     says "Alnico's, opened Alnico's, version -1, result 0" LD_PRELOAD="$library" ALNICO_NCCL=off ALNICO_NCCL_LIBRARY="$fake"
     # It is not its own real NCCL, and one that is not there is said.
