@@ -32,24 +32,37 @@ static ncclResult_t end_all(ncclComm_t left)
     return result;
 }
 
-ncclResult_t ours_CommDestroy(ncclComm_t comm)
-{
-    ncclResult_t result = comm ? comm_retire(comm) : ncclSuccess;
-    return comm && result == ncclSuccess ? end_all(clique_leave(comm)) : result;
-}
-
 /* It waits for no other rank. */
-ncclResult_t ours_CommAbort(ncclComm_t comm)
+static ncclResult_t end_alone(ncclComm_t comm)
 {
-    ncclResult_t result = comm ? comm_retire(comm) : ncclSuccess;
-    if (!comm || result != ncclSuccess)
-        return result;
     alnico_comm_abort(comm->alnico);
     ncclComm_t left = clique_drop(comm);
     const struct job job = job_of(comm);
-    result = jobs_run(&job, 1);
-    ncclResult_t others = end_all(left);
+    ncclResult_t result = jobs_run(&job, 1), others = end_all(left);
     return result == ncclSuccess ? others : result;
+}
+
+/* The caller may destroy its stream before the last of the clique comes. What has failed does not wait. */
+static ncclResult_t end_with_clique(ncclComm_t comm)
+{
+    alnico_status_t status = alnico_comm_set_stream(comm->alnico, comm->home);
+    return status == ALNICO_SUCCESS ? end_all(clique_leave(comm)) : end_alone(comm);
+}
+
+static ncclResult_t retire(ncclComm_t comm, ncclResult_t (*end)(ncclComm_t))
+{
+    ncclResult_t result = comm ? comm_retire(comm) : ncclSuccess;
+    return comm && result == ncclSuccess ? end(comm) : result;
+}
+
+ncclResult_t ours_CommDestroy(ncclComm_t comm)
+{
+    return retire(comm, end_with_clique);
+}
+
+ncclResult_t ours_CommAbort(ncclComm_t comm)
+{
+    return retire(comm, end_alone);
 }
 
 /* Waits for all that was started; nothing may be started afterwards. */

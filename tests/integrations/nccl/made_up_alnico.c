@@ -23,7 +23,10 @@ alnico_status_t __wrap_alnico_comm_create_id(const alnico_id_t *id, int rank, in
 
 alnico_status_t __wrap_alnico_comm_set_stream(alnico_comm_t comm, void *stream)
 {
-    return __real_alnico_comm_set_stream(comm, made_up_stream(stream, alnico_comm_rank(comm)));
+    int rank = alnico_comm_rank(comm);
+    if (rank >= 0)
+        made_up_current[rank] = stream;
+    return __real_alnico_comm_set_stream(comm, made_up_stream(stream, rank));
 }
 
 alnico_status_t __wrap_alnico_op_create_premultiplied_sum(alnico_comm_t comm, const void *factor,

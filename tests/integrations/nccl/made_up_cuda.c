@@ -15,6 +15,7 @@ enum { DEVICES = 8 };
 
 static _Thread_local int current;
 MADE_UP atomic_int made_up_streams, made_up_factors;
+MADE_UP void *_Atomic made_up_current[DEVICES];
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static alnico_stream_t defaults[DEVICES];

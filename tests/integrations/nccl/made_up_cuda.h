@@ -9,6 +9,9 @@
 /* Streams that were created and not destroyed; factors of reductions that are in a GPU's memory. */
 extern atomic_int made_up_streams, made_up_factors;
 
+/* Which stream the latest communicator of each rank was given last. */
+extern void *_Atomic made_up_current[8];
+
 /* Alnico's stream behind one; NULL is the default stream of the GPU. */
 void *made_up_stream(cudaStream_t stream, int device);
 

@@ -266,7 +266,13 @@ static void a_group_may_be_left_open(void **state)
     CHECK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comms[0], NULL));
     CHECK(ncclCommDestroy(comms[0]));
     CHECK(ncclCommDestroy(comms[1]));
-    REFUSED(ncclInvalidArgument, "was destroyed", ncclGroupEnd());
+    REFUSED(ncclInvalidArgument, "ncclAllReduce: the communicator", ncclGroupEnd());
+    CHECK(ncclCommInitAll(comms, 1, NULL));
+    CHECK(ncclGroupStart());
+    CHECK(ncclCommSplit(comms[0], 0, 0, &comms[1], NULL));
+    CHECK(ncclCommAbort(comms[0]));
+    REFUSED(ncclInvalidArgument, "ncclCommSplit: the communicator", ncclGroupEnd());
+    REQUIRE(comms[1] == NULL);
 }
 
 /* ---- Lives ---- */
@@ -293,6 +299,38 @@ static void a_destroyed_communicator_is_refused(void **state)
     CHECK(ncclCommDestroy(comms[1]));
     CHECK(ncclCommDestroy(comms[2]));
     REFUSED(ncclInvalidArgument, "was destroyed", ncclCommCount(comms[2], &n));
+}
+
+static void destroy_with_streams(bool revoked)
+{
+    ncclComm_t comms[3];
+    cudaStream_t streams[3];
+    int32_t x[3] = {1, 2, 3};
+    CHECK(ncclCommInitAll(comms, 3, NULL));
+    CHECK(ncclGroupStart());
+    for (int i = 0; i < 3; i++) {
+        REQUIRE(cudaStreamCreateWithFlags(&streams[i], 0) == cudaSuccess);
+        CHECK(ncclAllReduce(&x[i], &x[i], 1, ncclInt32, ncclSum, comms[i], streams[i]));
+    }
+    CHECK(ncclGroupEnd());
+    if (revoked)
+        CHECK(ncclCommRevoke(comms[2], 0));
+    for (int i = 2; i >= 0; i--) {
+        int before = made_up_streams;
+        CHECK(ncclCommDestroy(comms[i]));
+        REQUIRE(made_up_current[i] != streams[i]);
+        if (i == 2)
+            REQUIRE((made_up_streams < before) == revoked); /* that of its own */
+        cudaStreamDestroy(streams[i]);
+    }
+}
+
+/* A rank's stream goes after its destroy and before that of the others. What has failed waits for none. */
+static void streams_go_after_a_destroy(void **state)
+{
+    (void)state;
+    destroy_with_streams(false);
+    destroy_with_streams(true);
 }
 
 static void finalize_them(struct crew *crew)
@@ -400,28 +438,28 @@ static void communicators_are_split(void **state)
     crew_run(THREADS, 3, 1, split_them);
 }
 
-/* Without rank 1, from a communicator that works, and again from one that is revoked. */
+/* Without rank 1, from a communicator that works, and then rank 0 alone from one that is revoked. */
 static void shrink_them(struct crew *crew)
 {
-    int excluded = 1, none = 9;
+    int excluded[] = {1, 2}, none = 9;
     ncclComm_t *comms = crew->comms, fewer, fewest;
     if (crew->first == 1) {
         REFUSED(ncclInvalidArgument, "this rank, 1, is excluded",
-                ncclCommShrink(comms[0], &excluded, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
+                ncclCommShrink(comms[0], excluded, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
         return;
     }
     REFUSED(ncclInvalidArgument, "excluded rank 9",
             ncclCommShrink(comms[0], &none, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
     REFUSED(ncclInvalidArgument, "unknown flags 0x4",
-            ncclCommShrink(comms[0], &excluded, 1, &fewer, NULL, 4));
-    CHECK(ncclCommShrink(comms[0], &excluded, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
-    require_sum(crew, &fewer, 1, 3);
-    if (crew->first == 2) {
+            ncclCommShrink(comms[0], excluded, 1, &fewer, NULL, 4));
+    CHECK(ncclCommShrink(comms[0], excluded, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
+    require_sum(crew, &fewer, 1, 6);
+    if (crew->first != 0) {
         CHECK(ncclCommDestroy(fewer));
         return;
     }
     CHECK(ncclCommRevoke(fewer, 0));
-    CHECK(ncclCommShrink(fewer, &excluded, 1, &fewest, NULL, NCCL_SHRINK_ABORT));
+    CHECK(ncclCommShrink(fewer, excluded, 2, &fewest, NULL, NCCL_SHRINK_ABORT));
     require_sum(crew, &fewest, 1, 1);
     CHECK(ncclCommDestroy(fewest));
     CHECK(ncclCommDestroy(fewer));
@@ -430,7 +468,7 @@ static void shrink_them(struct crew *crew)
 static void communicators_shrink(void **state)
 {
     (void)state;
-    crew_run(PROCESSES, 3, 1, shrink_them);
+    crew_run(PROCESSES, 4, 1, shrink_them);
 }
 
 /* Revoked communicators have not failed. They start nothing, and are split by all ranks. */
@@ -558,6 +596,10 @@ static void use_windows(struct crew *crew)
     for (int i = 0; i < 2; i++)
         CHECK(ncclCommWindowDeregister(crew->comms[i], windows[i]));
     CHECK(ncclGroupEnd());
+    CHECK(ncclGroupStart());
+    CHECK(ncclCommWindowDeregister(crew->comms[1], windows[1]));
+    REFUSED(ncclInvalidArgument, "ncclCommWindowDeregister: alnico", ncclGroupEnd());
+    REQUIRE(strstr(ncclGetLastError(crew->comms[1]), "was deregistered"));
     for (int i = 0; i < 2; i++)
         CHECK(ncclMemFree(memory[i]));
     REFUSED(ncclInvalidArgument, "the size is 0",
@@ -632,6 +674,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_group_has_no_order),
         cmocka_unit_test(a_group_may_be_left_open),
         cmocka_unit_test(a_destroyed_communicator_is_refused),
+        cmocka_unit_test(streams_go_after_a_destroy),
         cmocka_unit_test(a_finalized_communicator_starts_nothing),
         cmocka_unit_test(an_abort_is_heard_of),
         cmocka_unit_test(several_are_aborted_in_a_group),
