@@ -90,9 +90,9 @@ static void append(const struct config *c)
 static void add_peer(int kernel, size_t bytes, int blocks, int threads, bool separate)
 {
     struct config c = {.way = WAY_PEER, .kernel = kernel, .bytes = bytes, .separate = separate};
-    if (!peer_kernel_fits(&peer_cuda_kernels[kernel], bench.gpus, bytes))
+    if (!peer_kernel_fits(&peer_cuda_kernels[kernel], &bench.nodes[0].world, bytes))
         return;
-    peer_kernel_grid(&peer_cuda_kernels[kernel], bench.gpus, bytes, blocks, &c.grid);
+    peer_kernel_grid(&peer_cuda_kernels[kernel], &bench.nodes[0].world, bytes, blocks, &c.grid);
     if (threads && c.grid.threads > threads)
         c.grid.threads = threads;
     append(&c);
@@ -375,7 +375,7 @@ static double host_us(const struct rank *self, const struct config *c)
 static void measure_host(const struct rank *self)
 {
     struct config c = {.way = WAY_PEER, .kernel = PEER_CUDA_ONE_SHOT, .bytes = 8};
-    peer_kernel_grid(&peer_cuda_kernels[c.kernel], bench.gpus, c.bytes, 0, &c.grid);
+    peer_kernel_grid(&peer_cuda_kernels[c.kernel], &bench.nodes[0].world, c.bytes, 0, &c.grid);
     double call = host_us(self, &c);
     if (self->rank == 0)
         printf("host: a launch of one_shot of 8 B %.2f us\n", call);

@@ -1,6 +1,6 @@
 /* Communicators on CPU streams: calls return at once, and later work of the stream runs after
- * them. Also: another stream for later calls, a duplicate on a stream of its own, a split, registered
- * memory, an algorithm forced by name, and ending a run after an error. Run it under mpirun. */
+ * them. Also: limits and memory of a communicator, another stream for later calls, a duplicate on a
+ * stream of its own, a split, registered memory, an algorithm forced by name, and ending a run after an error. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,9 @@ int main(int argc, char **argv)
     check(alnico_stream_create(&stream));
     check(alnico_stream_create(&beside));
     check(alnico_comm_create_mpi(MPI_COMM_WORLD, ALNICO_DEVICE_CPU, stream, &comm));
-    check(alnico_comm_duplicate(comm, beside, &copy));
+    const alnico_limits_t limits = {.scratch = 16 << 20};
+    check(alnico_comm_set_limits(comm, &limits));
+    check(alnico_comm_duplicate(comm, beside, &copy)); /* with the same limits */
     check(alnico_memory_allocate(ALNICO_DEVICE_CPU, COUNT * sizeof(float), &memory));
     check(alnico_comm_register(comm, memory, COUNT * sizeof(float), &registration));
     float *values = memory;
@@ -75,6 +77,9 @@ int main(int argc, char **argv)
     right &= every_second(comm);
     check(alnico_synchronize(comm));
     check(alnico_comm_status(comm));
+    alnico_comm_memory_t use;
+    check(alnico_comm_memory(comm, &use));
+    right &= use.scratch <= limits.scratch;
     check(alnico_comm_deregister(comm, registration));
     /* A rank that cannot go on aborts, so that others stop waiting for it. */
     check(alnico_comm_abort(copy));

@@ -6,8 +6,6 @@
 
 #include <stdlib.h>
 
-enum { MEMORY_BYTES = ARITHMETIC_CHUNKS * ARITHMETIC_CHUNK_BYTES };
-
 /* Device memory that is freed later. */
 struct arithmetic_memory {
     struct deferred later; /* first */
@@ -27,9 +25,9 @@ static alnico_status_t take_memory(struct arithmetic *a)
     struct arithmetic_memory *memory = malloc(sizeof *memory);
     if (!memory)
         return error_set(ALNICO_ERROR_MEMORY, "no memory for device arithmetic");
-    *memory = (struct arithmetic_memory){.later = {.bytes = MEMORY_BYTES, .release = release},
+    *memory = (struct arithmetic_memory){.later = {.bytes = ARITHMETIC_BYTES, .release = release},
                                          .device = a->device};
-    alnico_status_t status = a->device->alloc(MEMORY_BYTES, &memory->address);
+    alnico_status_t status = a->device->alloc(ARITHMETIC_BYTES, &memory->address);
     if (status != ALNICO_SUCCESS) {
         free(memory);
         return status;

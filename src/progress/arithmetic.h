@@ -8,7 +8,11 @@
 #include "progress/gate.h"
 #include "progress/tickets.h"
 
-enum { ARITHMETIC_CHUNKS = 3, ARITHMETIC_CHUNK_BYTES = 4 << 20 };
+enum {
+    ARITHMETIC_CHUNKS = 3,
+    ARITHMETIC_CHUNK_BYTES = 4 << 20,
+    ARITHMETIC_BYTES = ARITHMETIC_CHUNKS * ARITHMETIC_CHUNK_BYTES
+};
 
 struct arithmetic_memory;
 

@@ -59,6 +59,14 @@ alnico_status_t pool_take(struct pool *pool, size_t bytes, void **out)
     return status;
 }
 
+size_t pool_bytes(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    size_t bytes = pool->used + pool->kept;
+    pthread_mutex_unlock(&pool->lock);
+    return bytes;
+}
+
 void pool_give(struct pool *pool, void *memory, size_t bytes)
 {
     if (!memory)

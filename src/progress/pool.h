@@ -26,6 +26,9 @@ void pool_finish(struct pool *pool);
 /* A buffer of at least `bytes`, aligned to 64 bytes, for pool_give. Errors: MEMORY. */
 alnico_status_t pool_take(struct pool *pool, size_t bytes, void **out);
 
+/* Bytes in use and kept. */
+size_t pool_bytes(struct pool *pool);
+
 /* Gives back what pool_take gave for the same `bytes`. NULL is fine. */
 void pool_give(struct pool *pool, void *buffer, size_t bytes);
 

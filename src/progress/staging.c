@@ -8,9 +8,8 @@
 static alnico_status_t fill(struct staging *s)
 {
     const struct device_ops *device = s->device;
-    size_t bytes = STAGING_RING_BYTES + (size_t)STAGING_CHUNKS * STAGING_CHUNK_BYTES;
     void *memory;
-    TRY(device->pinned_alloc(bytes, &memory));
+    TRY(device->pinned_alloc(STAGING_BYTES, &memory));
     s->memory = memory;
     for (int i = 0; i < STAGING_CHUNKS; i++) {
         s->chunks[i] = s->memory + STAGING_RING_BYTES + (size_t)i * STAGING_CHUNK_BYTES;

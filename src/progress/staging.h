@@ -21,7 +21,8 @@ enum {
     STAGING_RING_BYTES = 1 << 20,
     STAGING_REGIONS = 1024, /* in use at a time, at most */
     STAGING_CHUNKS = 4,
-    STAGING_CHUNK_BYTES = 512 << 10
+    STAGING_CHUNK_BYTES = 512 << 10,
+    STAGING_BYTES = STAGING_RING_BYTES + STAGING_CHUNKS * STAGING_CHUNK_BYTES /* in all */
 };
 
 struct region {

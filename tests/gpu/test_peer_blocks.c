@@ -251,7 +251,7 @@ static void run_call(const struct fixture *f, const struct call *c)
 {
     size_t bytes = (size_t)f->size * block_bytes(c) + 2 * MARGIN;
     if (block_bytes(c) > BLOCK_MOST ||
-        !peer_kernel_fits(&peer_cuda_kernels[c->kernel], f->size, block_bytes(c)))
+        !peer_kernel_fits(&peer_cuda_kernels[c->kernel], &f->nodes[0].world, block_bytes(c)))
         return;
     calls++;
     for (int r = 0; r < f->size; r++)

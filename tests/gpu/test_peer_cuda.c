@@ -268,7 +268,8 @@ static void verify(const struct fixture *f, const struct peer_case *c, int rank)
 static bool fits(const struct fixture *f, const struct peer_case *c)
 {
     size_t bytes = c->count * datatype_bytes(c->type);
-    return bytes <= LARGEST - 64 && peer_kernel_fits(&f->table[c->kernel], f->size, bytes);
+    return bytes <= LARGEST - 64 &&
+           peer_kernel_fits(&f->table[c->kernel], &f->nodes[0].world, bytes);
 }
 
 static void run_case(const struct fixture *f, const struct peer_case *c)

@@ -40,6 +40,18 @@ OPERATIONS = {
 }
 _TYPES = {"b": c_void_p, "n": c_size_t, "N": SIZES, "i": c_int}
 
+class Limits(ctypes.Structure):
+    """alnico_limits_t"""
+
+    _fields_ = [("blocks", c_int), ("scratch", c_size_t)]
+
+
+class CommMemory(ctypes.Structure):
+    """alnico_comm_memory_t"""
+
+    _fields_ = [(n, c_size_t) for n in ("host", "device", "shared", "scratch", "messages")]
+
+
 # Functions that return a status.
 _CALLS: dict[str, list[object]] = {
     "stream_create": [HANDLE],
@@ -54,6 +66,8 @@ _CALLS: dict[str, list[object]] = {
     "comm_set_stream": [c_void_p, c_void_p],
     "comm_abort": [c_void_p],
     "comm_status": [c_void_p],
+    "comm_set_limits": [c_void_p, POINTER(Limits)],
+    "comm_memory": [c_void_p, POINTER(CommMemory)],
     "comm_set_algorithm": [c_void_p, c_int, c_char_p],
     "memory_allocate": [c_int, c_size_t, HANDLE],
     "memory_free": [c_int, c_void_p],

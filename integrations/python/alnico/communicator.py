@@ -9,7 +9,7 @@ import warnings
 from typing import Any, Callable, Optional, Union
 
 from ._buffers import Buffer, describe
-from ._library import OPERATIONS, call, library
+from ._library import OPERATIONS, CommMemory, Limits, call, library
 from .errors import AlnicoError, ArgumentError
 from .operations import Array, Operations, PremultipliedSum, _rank
 from .stream import Stream
@@ -379,6 +379,20 @@ class Communicator(Operations[None]):
         with self._lock:
             chosen = name.encode() if name is not None else None
             call("comm_set_algorithm", self._check_open(), COLLECTIVES.index(collective), chosen)
+
+    def set_limits(self, blocks: int = 0, scratch: int = 0) -> None:
+        """Limits the blocks of its GPU kernels and the bytes that collectives work in, before its first
+        operation; 0: no limit. Duplicates and splits have the same. Collective."""
+        with self._lock:
+            call("comm_set_limits", self._check_open(), ctypes.byref(Limits(blocks, scratch)))
+
+    def memory(self) -> dict[str, int]:
+        """The bytes that it has on this rank, by where they are (host, device, shared) and by what they
+        are for (scratch, messages)."""
+        out = CommMemory()
+        with self._lock:
+            call("comm_memory", self._check_open(), ctypes.byref(out))
+        return {name: getattr(out, name) for name, _ in out._fields_}
 
     def register(self, array: Array) -> Registration:
         """Registers an array, so that other ranks can reach it directly. Collective. It is held

@@ -161,6 +161,7 @@ static alnico_status_t split(alnico_comm_t comm, struct entry mine, void *stream
     struct creation made = {.family = comm->family,
                             .device = comm->device,
                             .stream = stream,
+                            .limits = comm->limits,
                             .who = who,
                             .called = members,
                             .parent = comm};

@@ -11,6 +11,7 @@
 #include "comm/operations/stream_operation.h"
 #include "comm/rendezvous/callback.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
 /* Whether a row of the table for allreduce can work between these ranks. */
@@ -25,20 +26,32 @@ static bool has_backend(alnico_comm_t comm)
     return false;
 }
 
-/* After each backend the ranks agree, so that one that failed in its attach keeps nobody waiting in
- * the next one. */
-static alnico_status_t attach(alnico_comm_t comm, const char *who)
+alnico_status_t comm_attach(alnico_comm_t comm, const char *who)
 {
-    stream_operation_attach(comm);
+    comm->scratch_left = comm->limits.scratch ? comm->limits.scratch : SIZE_MAX;
+    comm->scratch_least = 0;
     for (const struct backend_ops *const *b = comm->backends; *b; b++)
         if ((*b)->attach)
             TRY(comm_agree_status(comm, who, (*b)->attach(comm, who)));
-    return has_backend(comm)
-               ? ALNICO_SUCCESS
+    if (has_backend(comm))
+        return ALNICO_SUCCESS;
+    return comm->scratch_least
+               ? error_set(
+                     ALNICO_ERROR_ARGUMENT,
+                     "%s: limits.scratch is %zu; nothing works between these ranks on %s with "
+                     "less than %zu bytes",
+                     who, comm->limits.scratch, comm->device->name, comm->scratch_least)
                : error_set(ALNICO_ERROR_UNSUPPORTED,
                            "%s: no backend works between these ranks on %s; messages through the "
                            "host need MPI_THREAD_MULTIPLE",
                            who, comm->device->name);
+}
+
+void comm_detach(alnico_comm_t comm)
+{
+    for (const struct backend_ops *const *b = comm->backends; *b; b++)
+        if ((*b)->detach)
+            (*b)->detach(comm);
 }
 
 /* Frees everything but the handle's memory; nothing is in flight. */
@@ -49,15 +62,13 @@ static void dismantle(alnico_comm_t comm)
     comm_close(comm);
     registration_finish(comm);
     premultiplied_finish(comm);
-    for (const struct backend_ops *const *b = comm->backends; *b; b++)
-        if ((*b)->detach)
-            (*b)->detach(comm);
+    comm_detach(comm);
     stream_operation_finish(comm);
     comm_free(comm);
 }
 
 /* A GPU goes on by itself: nobody may be waiting on the host for what it does. */
-static void watch(alnico_comm_t comm, const char *who)
+void comm_watch(alnico_comm_t comm, const char *who)
 {
     if (!comm->device->host_accessible && comm->transport->ops->gone && comm->size > 1 &&
         watchdog_add(&comm->family->watchdog, comm) != ALNICO_SUCCESS)
@@ -69,7 +80,8 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
 {
     alnico_comm_t comm;
     TRY(error_of(made->who, comm_create(made, &comm)));
-    alnico_status_t status = attach(comm, made->who);
+    stream_operation_attach(comm);
+    alnico_status_t status = comm_attach(comm, made->who);
     comm->called = NULL;
     comm->parent = NULL;
     if (status != ALNICO_SUCCESS) {
@@ -77,7 +89,7 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
         return error_of(made->who, status);
     }
     comm_open(comm);
-    watch(comm, made->who);
+    comm_watch(comm, made->who);
     *out = comm;
     return ALNICO_SUCCESS;
 }

@@ -8,6 +8,14 @@
  * UNSUPPORTED. */
 alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out);
 
+/* Attaches its backends, as far as its limits let them, and detaches them (collective). After an error some
+ * may be attached. Errors: a backend's, ARGUMENT (the limits let none in), UNSUPPORTED. */
+alnico_status_t comm_attach(alnico_comm_t comm, const char *who);
+void comm_detach(alnico_comm_t comm);
+
+/* Has the watchdog look at it, where it needs that. */
+void comm_watch(alnico_comm_t comm, const char *who);
+
 /* The device that a public call names. Errors: ARGUMENT, UNSUPPORTED. */
 alnico_status_t comm_find_device(alnico_device_t device, const char *who,
                                  const struct device_ops **ops);

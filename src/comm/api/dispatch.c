@@ -358,6 +358,7 @@ alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_
     int before = comm_enter(comm);
     struct choice choice;
     void *scratch = NULL;
+    comm->called_on = true;
     alnico_status_t status = prepare(comm, call, request != NULL, who, &choice, &scratch);
     if (status == ALNICO_SUCCESS)
         status = copy_input(comm, call);

@@ -59,6 +59,7 @@ static alnico_status_t build(struct shrinking *s, alnico_comm_t *out)
     struct creation made = {.family = comm->family,
                             .device = comm->device,
                             .stream = s->stream,
+                            .limits = comm->limits,
                             .who = who,
                             .called = s->ranks};
     TRY(error_of(who, comm->transport->ops->subset(comm->transport, &r.base, &made.transport)));

@@ -25,7 +25,8 @@ struct backend_ops {
     bool capturable;   /* start may be called while a graph is captured */
 
     /* When a communicator is made (collective): prepares what the backend keeps for it, where it
-     * can work there at all. Optional. Errors name `who`; all ranks get the same status. */
+     * can work there at all, and takes scratch by comm_take_scratch. Optional. Errors name `who`; all ranks get
+     * the same status. */
     alnico_status_t (*attach)(alnico_comm_t comm, const char *who);
 
     /* When it is destroyed, with nothing in flight, or could not be made. Optional. */
@@ -44,6 +45,10 @@ struct backend_ops {
     bool (*prepared)(alnico_comm_t comm, const struct algorithm *algorithm);
     alnico_status_t (*prepare)(alnico_comm_t comm, const struct algorithm *algorithm,
                                const char *who);
+
+    /* Adds the memory that it has for the communicator on this rank: where it is, and what of it is scratch.
+     * Optional: none. */
+    void (*memory)(alnico_comm_t comm, alnico_comm_memory_t *sum);
 
     /* An error that it found by itself since, with its detail recorded; it is then latched. Called
      * first in every public call. Optional. */

@@ -194,6 +194,7 @@ static void init(alnico_comm_t comm, const struct creation *made)
     comm->device = made->device;
     comm->device_index = made->device->current ? made->device->current() : 0;
     comm_follow_stream(comm, made->stream);
+    comm->limits = made->limits;
     comm->called = made->called;
     comm->parent = made->parent;
     comm->transport = made->transport;
@@ -228,6 +229,22 @@ alnico_status_t comm_create(const struct creation *made, alnico_comm_t *out)
         family_leave(family);
     }
     return status;
+}
+
+bool comm_take_scratch(alnico_comm_t comm, const char *backend, size_t bytes)
+{
+    if (bytes <= comm->scratch_left) {
+        comm->scratch_left -= bytes;
+        return true;
+    }
+    size_t least = comm->limits.scratch - comm->scratch_left + bytes;
+    if (comm->scratch_least == 0 || least < comm->scratch_least)
+        comm->scratch_least = least;
+    log_write(LOG_INFO,
+              "communicator %d: backend %s is left out: it needs %zu bytes of scratch, and the "
+              "limit of %zu leaves %zu",
+              comm->id, backend, bytes, comm->limits.scratch, comm->scratch_left);
+    return false;
 }
 
 void comm_open(alnico_comm_t comm)

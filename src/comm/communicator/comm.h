@@ -96,6 +96,10 @@ struct alnico_comm {
      * where it cannot work. */
     const struct backend_ops *backends[BACKENDS + 1];
     void *state[BACKENDS];
+    alnico_limits_t limits;
+    size_t scratch_left;  /* of the limit's, while backends attach */
+    size_t scratch_least; /* that would have let in one more, which was left out; 0: none was */
+    bool called_on;       /* an operation was called, so that the limits stay */
     struct stream_operations stream_operations;
     struct alnico_registration *registrations;
     struct pointer_cache pointer_cache; /* about the memory of calls */
@@ -147,6 +151,7 @@ struct creation {
     struct family *family;       /* NULL for a new one */
     const struct device_ops *device;
     void *stream;
+    alnico_limits_t limits;
     const char *who; /* the public call */
     const int
         *called; /* its ranks in the communicator that was called, for errors; NULL: the same */
@@ -157,6 +162,10 @@ struct creation {
 
 /* A communicator whose backends are not attached yet. Collective. Errors: the setup's, MEMORY. */
 alnico_status_t comm_create(const struct creation *made, alnico_comm_t *out);
+
+/* For a backend that attaches: takes so many bytes of the scratch that the limits leave, or says in the log that
+ * they do not leave them. Equal on all ranks if `bytes` is. */
+bool comm_take_scratch(alnico_comm_t comm, const char *backend, size_t bytes);
 
 /* From open to close comm_check accepts it. */
 void comm_open(alnico_comm_t comm);

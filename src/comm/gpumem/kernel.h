@@ -74,6 +74,8 @@ struct peer_world {
     char *scratch[PEER_GPUS]; /* by rank, as this rank's device maps them */
     struct peer_words *words; /* this rank's, as its device maps it */
     uint64_t timeout_ns;      /* how long a kernel waits for another rank */
+    int most_blocks;          /* of a grid, by the communicator's limits; 0: the kernel's own */
+    uint32_t line_bytes;      /* of a buffer of lines, whose place only peer_cuda has */
     int modern; /* the kernels are compiled for compute capability 9: peer_kernels_load says so */
 };
 
@@ -118,16 +120,16 @@ enum peer_kind {
 typedef const void *peer_function(int kind, int size);
 
 /* A kernel of a backend, which has them in one table. All slots are functions of their arguments
- * only, equal on all ranks; `bytes` are those of the vector, or of a block. */
+ * only, and of what is equal on all ranks in `world`; `bytes` are those of the vector, or of a block. */
 struct peer_kernel {
     const char *name;
     peer_function *function;
 
     /* Whether it can carry out a call of so many bytes. NULL: any. */
-    int (*fits)(size_t size, size_t bytes);
+    int (*fits)(const struct peer_world *world, size_t bytes);
 
     /* The default grid, or one of about `blocks` blocks if that is not 0. NULL: a plan says so. */
-    void (*grid)(size_t size, size_t bytes, int blocks, struct peer_grid *out);
+    void (*grid)(const struct peer_world *world, size_t bytes, int blocks, struct peer_grid *out);
 
     /* Places that a group of lanes has in the others' scratch, each used several times in an epoch,
      * with tickets that tell the uses apart. NULL: no place is used twice. */
@@ -137,9 +139,10 @@ struct peer_kernel {
     int strided_blocks; /* block b of `send` or `recv` begins at b times the bytes */
 };
 
-int peer_kernel_fits(const struct peer_kernel *kernel, int size, size_t bytes);
-void peer_kernel_grid(const struct peer_kernel *kernel, int size, size_t bytes, int blocks,
-                      struct peer_grid *out);
+int peer_kernel_fits(const struct peer_kernel *kernel, const struct peer_world *world,
+                     size_t bytes);
+void peer_kernel_grid(const struct peer_kernel *kernel, const struct peer_world *world,
+                      size_t bytes, int blocks, struct peer_grid *out);
 void peer_arguments_finish(struct peer_arguments *out, const struct peer_kernel *kernel,
                            const struct peer_grid *grid);
 

@@ -6,15 +6,17 @@
 
 enum { VECTOR_BYTES = 16 };
 
-int peer_kernel_fits(const struct peer_kernel *kernel, int size, size_t bytes)
+int peer_kernel_fits(const struct peer_kernel *kernel, const struct peer_world *world, size_t bytes)
 {
-    return bytes <= SIZE_MAX / 64 && (!kernel->fits || kernel->fits((size_t)size, bytes));
+    return bytes <= SIZE_MAX / 64 && (!kernel->fits || kernel->fits(world, bytes));
 }
 
-void peer_kernel_grid(const struct peer_kernel *kernel, int size, size_t bytes, int blocks,
-                      struct peer_grid *out)
+void peer_kernel_grid(const struct peer_kernel *kernel, const struct peer_world *world,
+                      size_t bytes, int blocks, struct peer_grid *out)
 {
-    kernel->grid((size_t)size, bytes, blocks < PEER_BLOCKS ? blocks : PEER_BLOCKS, out);
+    kernel->grid(world, bytes, blocks < PEER_BLOCKS ? blocks : PEER_BLOCKS, out);
+    if (world->most_blocks > 0 && out->blocks > world->most_blocks)
+        kernel->grid(world, bytes, world->most_blocks, out);
 }
 
 void peer_grid_spread(size_t threads, size_t few, int most, int blocks, struct peer_grid *out)
@@ -119,7 +121,7 @@ alnico_status_t peer_call_launch(const struct peer_functions *functions,
                                  int blocks, void *stream)
 {
     struct peer_grid grid;
-    peer_kernel_grid(kernel, arguments->world.size, arguments->bytes, blocks, &grid);
+    peer_kernel_grid(kernel, &arguments->world, arguments->bytes, blocks, &grid);
     peer_arguments_finish(arguments, kernel, &grid);
     int result = peer_kernel_launch(functions, arguments, &grid, stream);
     return cuda_driver_status((CUresult)result, "cuLaunchKernelEx");

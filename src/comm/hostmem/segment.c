@@ -67,6 +67,13 @@ static size_t whole_bytes(const struct segment *s)
     return members_bytes(s->size) + page_round(s->bytes);
 }
 
+size_t segment_part(size_t bytes, int size, int rank)
+{
+    const struct segment s = {.bytes = bytes, .size = size};
+    size_t whole = whole_bytes(&s), part = whole / (size_t)size;
+    return rank == 0 ? whole - part * (size_t)(size - 1) : part;
+}
+
 static alnico_status_t mapping_create(int memory, size_t bytes, int users, struct mapping **out)
 {
     struct mapping *mapping = malloc(sizeof *mapping);

@@ -32,6 +32,10 @@ struct segment {
 alnico_status_t segment_create(struct rendezvous *r, alnico_status_t mine, size_t bytes,
                                struct segment *out);
 
+/* What counts as `rank`'s of a segment of `bytes` bytes for so many ranks: parts of all are what is mapped, and
+ * rank 0's is the largest. */
+size_t segment_part(size_t bytes, int size, int rank);
+
 /* Whether a status that all ranks got says that they cannot share memory, and may do without. */
 bool segment_is_refused(alnico_status_t status);
 

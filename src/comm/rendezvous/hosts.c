@@ -229,6 +229,14 @@ static bool hosts_left(struct transport *transport, int rank)
     return side->ops->left(side, number);
 }
 
+static void hosts_memory(struct transport *transport, alnico_comm_memory_t *sum)
+{
+    struct transport_hosts *t = hosts_of(transport);
+    for (int side = 0; side < SIDES; side++)
+        if (t->side[side] && t->side[side]->ops->memory)
+            t->side[side]->ops->memory(t->side[side], sum);
+}
+
 static alnico_status_t hosts_subset(struct transport *transport, struct rendezvous *r,
                                     struct transport **out)
 {
@@ -278,6 +286,7 @@ static const struct transport_ops transport_hosts = {
     .cancel = hosts_cancel,
     .gone = hosts_gone,
     .left = hosts_left,
+    .memory = hosts_memory,
     .subset = hosts_subset,
     .destroy = hosts_destroy,
 };

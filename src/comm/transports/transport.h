@@ -76,6 +76,9 @@ struct transport_ops {
     /* Optional: whether a rank has destroyed its end. Asked as `gone`. */
     bool (*left)(struct transport *, int rank);
 
+    /* Optional: adds the bytes that it keeps for messages, as `host` and `shared`. */
+    void (*memory)(struct transport *, alnico_comm_memory_t *sum);
+
     /* A transport for the ranks of `r`, a part of this transport's: called[i] of `r` is the rank i in
      * this transport. Collective over them, which have just agreed to call. All ranks get the same
      * status, unless the allgather fails. */

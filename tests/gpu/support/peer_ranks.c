@@ -44,7 +44,8 @@ static void enable_access(int gpus)
 static void node_create(struct peer_node *node, int rank, int size, int device, uint64_t timeout_ns)
 {
     *node = (struct peer_node){.device = device};
-    node->world = (struct peer_world){.rank = rank, .size = size, .timeout_ns = timeout_ns};
+    node->world = (struct peer_world){
+        .rank = rank, .size = size, .line_bytes = PEER_LINES_BYTES, .timeout_ns = timeout_ns};
     REQUIRE_CUDA(cudaSetDevice(device));
     REQUIRE_CUDA(cudaStreamCreateWithFlags(&node->stream, cudaStreamNonBlocking));
 }

@@ -313,6 +313,17 @@ class Operations(common.Case):
         with self.refused("removed"):
             registration.deregister()
 
+    def test_limits_and_memory(self):
+        with self.comm.duplicate() as comm:
+            comm.set_limits(blocks=8, scratch=1)
+            memory = comm.memory()
+            self.assertEqual(memory["scratch"], 0)
+            places = sum(memory[place] for place in ("host", "device", "shared"))
+            self.assertEqual(places, memory["scratch"] + memory["messages"])
+            comm.barrier()
+            with self.refused("has been used"):
+                comm.set_limits(blocks=8)
+
     def test_an_abort_reaches_all(self):
         comm = self.comm.duplicate()
         if self.rank == self.size - 1:

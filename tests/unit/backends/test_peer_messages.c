@@ -472,6 +472,31 @@ static void test_plans(void **state)
     free(x);
 }
 
+/* No grid has more blocks than the communicator's limit, and both sides of a channel the same strands. */
+static void test_limited_plans(void **state)
+{
+    (void)state;
+    static struct exchange list[PEER_MESSAGES_MOST];
+    struct peer_messages *x = malloc(sizeof *x);
+    struct peer_grid grid;
+    assert_non_null(x);
+    for (int size = 2; size <= PEER_GPUS; size++)
+        for (int most = peer_messages_blocks_least(size); most <= PEER_GRID_BLOCKS + 1; most++) {
+            struct peer_world world = {.size = size, .most_blocks = most};
+            uint32_t strands = 0;
+            int count = make_mesh(list, size, (size_t)1 << 30, 1);
+            for (world.rank = 0; world.rank < size; world.rank++) {
+                x->group.base = (struct peer_arguments){.world = world};
+                assert_int_equal(peer_messages_plan(x, &grid, list, count, 0), 0);
+                check_jobs(x, &grid, count);
+                assert_true(grid.blocks <= most && x->group.strands > 0);
+                assert_true(world.rank == 0 || x->group.strands == strands);
+                strands = x->group.strands;
+            }
+        }
+    free(x);
+}
+
 /* Channels and counts lie apart, and in their part of the scratch. */
 static void test_places(void **state)
 {
@@ -494,8 +519,9 @@ static void test_places(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places), cmocka_unit_test(test_plans),   cmocka_unit_test(test_long),
-        cmocka_unit_test(test_groups), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_limited_plans), cmocka_unit_test(test_long),
+        cmocka_unit_test(test_groups),        cmocka_unit_test(test_lengths),
     };
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)seed);

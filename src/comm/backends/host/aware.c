@@ -125,7 +125,8 @@ static alnico_status_t make(alnico_comm_t comm)
 static alnico_status_t aware_attach(alnico_comm_t comm, const char *who)
 {
     if (comm->device->host_accessible || !comm->transport->concurrent ||
-        !comm->transport->ops->aware || comm->family->settings.aware == AWARE_NEVER)
+        !comm->transport->ops->aware || comm->family->settings.aware == AWARE_NEVER ||
+        !comm_take_scratch(comm, "aware", ARITHMETIC_BYTES))
         return ALNICO_SUCCESS;
     struct comm_rendezvous r;
     comm_rendezvous_init(&r, comm, who);
@@ -136,6 +137,13 @@ static alnico_status_t aware_attach(alnico_comm_t comm, const char *who)
         log_write(LOG_INFO, "%s: messages of GPUs go through the host: %s", who,
                   alnico_error_detail());
     return r.base.failed ? status : ALNICO_SUCCESS;
+}
+
+static void aware_memory(alnico_comm_t comm, alnico_comm_memory_t *sum)
+{
+    size_t bytes = aware_arithmetic(comm) ? ARITHMETIC_BYTES : 0;
+    sum->device += bytes;
+    sum->scratch += bytes;
 }
 
 /* Whether a call that is never cut fits into one message, and its chunk into the scratch. */
@@ -165,5 +173,6 @@ const struct backend_ops aware_ops = {
     .attach = aware_attach,
     .detach = aware_detach,
     .supports = aware_supports,
+    .memory = aware_memory,
     .start = aware_start,
 };

@@ -251,7 +251,8 @@ static void host_detach(alnico_comm_t comm)
 /* All ranks have staging, or none: it is then not fit for them. */
 static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
 {
-    if (comm->device->host_accessible || !comm->transport->concurrent)
+    if (comm->device->host_accessible || !comm->transport->concurrent ||
+        !comm_take_scratch(comm, "host", STAGING_BYTES))
         return ALNICO_SUCCESS;
     struct staging *staging = NULL;
     alnico_status_t status = staging_create(comm->device, &staging);
@@ -264,6 +265,13 @@ static alnico_status_t host_attach(alnico_comm_t comm, const char *who)
     if (status != ALNICO_SUCCESS)
         host_detach(comm);
     return r.base.failed ? status : ALNICO_SUCCESS;
+}
+
+static void host_memory(alnico_comm_t comm, alnico_comm_memory_t *sum)
+{
+    size_t scratch = host_staging(comm) ? STAGING_BYTES : 0;
+    sum->host += scratch + messages_pinned_bytes(comm);
+    sum->scratch += scratch;
 }
 
 /* Whether a call that is never cut is short enough for one message, and for one chunk of staging. */
@@ -294,5 +302,6 @@ const struct backend_ops host_ops = {
     .attach = host_attach,
     .detach = host_detach,
     .supports = host_supports,
+    .memory = host_memory,
     .start = host_start,
 };

@@ -13,6 +13,9 @@ extern const struct backend_ops host_ops, aware_ops;
 alnico_status_t messages_start(alnico_comm_t comm, const struct call *call,
                                const struct choice *choice, alnico_request_t *request);
 
+/* Pinned memory that the communicator's operations of messages have, or keep for the next ones. */
+size_t messages_pinned_bytes(const struct alnico_comm *comm);
+
 /* The state of host: pinned memory, where the host does not reach the buffers; otherwise NULL. */
 static inline struct staging *host_staging(const struct alnico_comm *comm)
 {

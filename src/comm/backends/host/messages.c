@@ -157,6 +157,20 @@ static const struct work_ops messages_work = {
     .finish = messages_finish,
 };
 
+static size_t pinned_in(const struct engine_operation *o)
+{
+    size_t sum = 0;
+    for (; o; o = o->next)
+        if (o->work == &messages_work)
+            sum += ((const struct message_op *)o)->pinned_bytes;
+    return sum;
+}
+
+size_t messages_pinned_bytes(const struct alnico_comm *comm)
+{
+    return pinned_in(comm->issued) + pinned_in(comm->spare);
+}
+
 static size_t pieces_of(const struct exchange *x)
 {
     return span_of(x)->len / PIECE_BYTES + 1;

@@ -255,6 +255,8 @@ static bool can_come_later(alnico_comm_t comm)
 static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
 {
     const struct nccl_step step = {who, "this communicator is without NCCL", LOG_WARNING};
+    if (!comm_take_scratch(comm, "nccl", NCCL_SCRATCH_BYTES))
+        return ALNICO_SUCCESS;
     struct nccl_state *state = calloc(1, sizeof *state);
     bool all;
     alnico_status_t mine = state ? comm->device->alloc(NCCL_SCRATCH_BYTES, &state->scratch)
@@ -273,6 +275,13 @@ static alnico_status_t nccl_attach(alnico_comm_t comm, const char *who)
     return is_forced(comm, &algorithm_nccl_messages)
                ? nccl_prepare(comm, &algorithm_nccl_messages, who)
                : ALNICO_SUCCESS;
+}
+
+static void nccl_memory(alnico_comm_t comm, alnico_comm_memory_t *sum)
+{
+    size_t bytes = nccl_state_of(comm) ? NCCL_SCRATCH_BYTES : 0;
+    sum->device += bytes;
+    sum->scratch += bytes;
 }
 
 /* Captured calls on so much memory come without notice. */
@@ -352,6 +361,7 @@ const struct backend_ops nccl_ops = {
     .prepared = nccl_prepared,
     .prepare = nccl_prepare,
     .supports = nccl_supports,
+    .memory = nccl_memory,
     .health = nccl_health,
     .abort = nccl_abort,
     .misleads = nccl_misleads,

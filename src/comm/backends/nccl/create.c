@@ -55,6 +55,8 @@ static alnico_status_t run_init(struct nccl_worker *worker)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t nccl = NULL;
     config.blocking = 1;
+    if (worker->most_blocks > 0)
+        config.maxCTAs = worker->most_blocks;
     TRY(nccl_status(nccl_library()->ncclCommInitRankConfig(&nccl, worker->size, worker->id,
                                                            worker->rank, &config),
                     NULL, "ncclCommInitRankConfig"));

@@ -43,6 +43,7 @@ struct nccl_worker *nccl_worker_create(alnico_comm_t comm,
         *worker = (struct nccl_worker){.run = run,
                                        .device = comm->device,
                                        .device_index = comm->device_index,
+                                       .most_blocks = comm->limits.blocks,
                                        .rank = comm->rank,
                                        .size = comm->size};
         worker->state = state_create();

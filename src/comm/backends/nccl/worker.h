@@ -15,7 +15,7 @@ struct nccl_worker {
     void (*finish)(struct nccl_worker *);         /* frees what run used; NULL: nothing */
     const struct device_ops *device;
     int device_index;
-    int rank, size;
+    int rank, size, most_blocks;
     ncclUniqueId id;
     ncclComm_t nccl; /* what is made or used; an abandoned worker's thread aborts it */
     void *memory, *window, *stream; /* what run uses, and a window that it made */

@@ -145,7 +145,10 @@ static alnico_status_t share(alnico_comm_t comm, const char *who, alnico_status_
 
 static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
 {
-    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_RANKS)
+    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_RANKS ||
+        !comm_take_scratch(comm, "peer",
+                           segment_part(peer_bytes(comm->size), comm->size, 0) +
+                               peer_own_bytes(comm->size)))
         return ALNICO_SUCCESS;
     struct segment segment;
     struct peer_state *state = calloc(1, sizeof *state);
@@ -177,6 +180,17 @@ static void peer_detach(alnico_comm_t comm)
     comm->state[BACKEND_PEER] = NULL;
 }
 
+static void peer_memory(alnico_comm_t comm, alnico_comm_memory_t *sum)
+{
+    if (!state_of(comm))
+        return;
+    size_t own = peer_own_bytes(comm->size),
+           part = segment_part(peer_bytes(comm->size), comm->size, comm->rank);
+    sum->host += own;
+    sum->shared += part;
+    sum->scratch += own + part;
+}
+
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
                           const struct algorithm *algorithm)
 {
@@ -189,6 +203,7 @@ const struct backend_ops peer_ops = {
     .about = "ranks of one host read what the others have in shared memory",
     .needs = "2 to 64 ranks on one host",
     .supports = peer_supports,
+    .memory = peer_memory,
     .attach = peer_attach,
     .detach = peer_detach,
     .start = peer_start,

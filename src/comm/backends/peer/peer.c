@@ -37,6 +37,11 @@ size_t peer_bytes(int size)
     return (size_t)size * lay_out(size).part_bytes;
 }
 
+size_t peer_own_bytes(int size)
+{
+    return ((size_t)size + 1) * LINES * 64;
+}
+
 /* First touch decides the NUMA node of a page, so each rank touches the lines and words of its own
  * that others poll from the start. Pages that are read only after they were written come to their
  * writer's node by themselves. */
@@ -55,7 +60,7 @@ static void touch(struct part *part)
 alnico_status_t peer_create(void *area, int rank, int size, struct peer **out)
 {
     struct peer *peer = calloc(1, sizeof *peer);
-    char *gathered = aligned_alloc(64, ((size_t)size + 1) * LINES * 64);
+    char *gathered = aligned_alloc(64, peer_own_bytes(size));
     *out = NULL;
     if (!peer || !gathered) {
         free(peer);

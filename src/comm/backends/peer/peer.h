@@ -30,6 +30,9 @@ struct peer;
 /* Bytes of the area for so many ranks. It begins as zeros and is aligned to a page. */
 size_t peer_bytes(int size);
 
+/* Bytes of a rank's own besides. */
+size_t peer_own_bytes(int size);
+
 /* Errors: MEMORY. */
 alnico_status_t peer_create(void *area, int rank, int size, struct peer **out);
 

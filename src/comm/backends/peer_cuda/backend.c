@@ -24,6 +24,7 @@
 struct peer_cuda_state {
     struct peer_map map;
     struct peer_memory own; /* this rank's scratch */
+    size_t scratch_bytes;   /* of it */
     struct peer_share scratch;
     struct peer_words *words; /* mapped host memory */
     struct peer_world world;
@@ -117,10 +118,13 @@ static bool peer_supports(alnico_comm_t comm, const struct call *call,
         return false;
     if (!call)
         return true;
+    int most_blocks = comm->limits.blocks;
     if (call->collective == ALNICO_SENDRECV)
-        return call_own_messages_meet(call, comm->rank);
+        return (most_blocks == 0 || most_blocks >= peer_messages_blocks_least(comm->size)) &&
+               call_own_messages_meet(call, comm->rank);
     return (!kernel->direct || fits_direct(comm, call)) &&
-           peer_kernel_fits(kernel, comm->size, call->count * datatype_bytes(call->type));
+           peer_kernel_fits(kernel, &state_of(comm)->world,
+                            call->count * datatype_bytes(call->type));
 }
 
 /* A rank's own block counts by its place in everybody's buffer. */
@@ -316,6 +320,16 @@ static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *regist
     registration->state[BACKEND_PEER_CUDA] = NULL;
 }
 
+static void peer_memory(alnico_comm_t comm, alnico_comm_memory_t *sum)
+{
+    const struct peer_cuda_state *state = state_of(comm);
+    if (!state)
+        return;
+    sum->device += state->own.bytes;
+    sum->host += sizeof *state->words;
+    sum->scratch += state->own.bytes + sizeof *state->words;
+}
+
 static alnico_status_t make_words(alnico_comm_t comm, struct peer_cuda_state *state)
 {
     TRY(comm->device->pinned_alloc(sizeof *state->words, (void **)&state->words));
@@ -331,6 +345,8 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
     state->world =
         (struct peer_world){.rank = comm->rank,
                             .size = comm->size,
+                            .most_blocks = comm->limits.blocks,
+                            .line_bytes = state->world.line_bytes,
                             .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
     TRY(cuda_status((cudaError_t)peer_kernels_load(peer_cuda_kernels, PEER_CUDA_KERNELS, comm->size,
                                                    &state->functions, &state->world.modern),
@@ -338,8 +354,8 @@ static alnico_status_t make_own(alnico_comm_t comm, struct peer_cuda_state *stat
     TRY(cuda_status(cudaStreamCreateWithFlags(&state->signal, cudaStreamNonBlocking),
                     "cudaStreamCreateWithFlags"));
     TRY(make_words(comm, state));
-    TRY(peer_map_alloc(&state->map, PEER_SCRATCH_BYTES, &state->own));
-    return cuda_status((cudaError_t)peer_scratch_clear(state->own.at, PEER_SCRATCH_BYTES, 1),
+    TRY(peer_map_alloc(&state->map, state->scratch_bytes, &state->own));
+    return cuda_status((cudaError_t)peer_scratch_clear(state->own.at, state->scratch_bytes, 1),
                        "clearing the scratch");
 }
 
@@ -380,11 +396,28 @@ static alnico_status_t rehearse(struct peer_cuda_state *state)
 static alnico_status_t make_all(alnico_comm_t comm, struct peer_cuda_state *state, const char *who)
 {
     TRY(comm_agree_status(comm, who, make_own(comm, state)));
-    TRY(peer_map_share(&state->map, who, state->own.at, PEER_SCRATCH_BYTES, &state->scratch));
+    TRY(peer_map_share(&state->map, who, state->own.at, state->scratch_bytes, &state->scratch));
     for (int i = 0; i < comm->size; i++)
         state->world.scratch[i] = state->scratch.memory[i].at;
     state->world.own = state->own.at;
     return comm_agree_status(comm, who, rehearse(state));
+}
+
+enum { SCRATCH_UNIT = 2 << 20, HOST_BYTES = sizeof(struct peer_words) }; /* the driver's unit */
+
+/* The longest lines that the limit leaves room for. */
+static bool take_scratch(alnico_comm_t comm, struct peer_cuda_state *state)
+{
+    uint32_t lines = PEER_LINES_BYTES;
+    size_t bytes = PEER_SCRATCH_BYTES;
+    while (lines > PEER_LINES_LEAST && bytes + SCRATCH_UNIT + HOST_BYTES > comm->scratch_left) {
+        lines /= 2;
+        bytes = PEER_AT_LINES + 2 * (size_t)lines;
+    }
+    state->world.line_bytes = lines;
+    state->scratch_bytes = bytes;
+    return comm_take_scratch(comm, "peer",
+                             (bytes + SCRATCH_UNIT - 1) / SCRATCH_UNIT * SCRATCH_UNIT + HOST_BYTES);
 }
 
 /* If the machine refuses, the ranks go on without this backend; other errors fail the creation. */
@@ -399,6 +432,7 @@ static alnico_status_t peer_attach(alnico_comm_t comm, const char *who)
         return status;
     }
     status = peer_map_init(&state->map, comm, who, &works);
+    works = works && take_scratch(comm, state);
     if (status == ALNICO_SUCCESS && works)
         status = make_all(comm, state, who);
     if (status == ALNICO_SUCCESS && works) {
@@ -432,6 +466,7 @@ const struct backend_ops peer_cuda_ops = {
     .attach = peer_attach,
     .detach = peer_detach,
     .supports = peer_supports,
+    .memory = peer_memory,
     .health = peer_health,
     .listen = peer_listen,
     .abort = peer_abort,

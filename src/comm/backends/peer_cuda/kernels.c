@@ -4,7 +4,6 @@
 
 enum {
     FEW_THREADS = 96,
-    LINES = PEER_LINES_BYTES / 128,
     LINE_LANES = 8,
     SHOT_BLOCKS = 48, /* default limits */
     LINE_BLOCKS = 80,
@@ -19,49 +18,62 @@ static size_t lines_of(size_t bytes)
     return peer_divide_up(bytes, PEER_LINE_PAYLOAD);
 }
 
+/* That a buffer holds. */
+static size_t room_of(const struct peer_world *world)
+{
+    return world->line_bytes / 128;
+}
+
 static size_t slice_lines(size_t bytes, size_t size)
 {
     return peer_divide_up(lines_of(bytes), size);
 }
 
-static int slots_fit(size_t size, size_t bytes)
+static int slots_fit(const struct peer_world *world, size_t bytes)
 {
-    return size * peer_divide_up(bytes, 8) * 16 <= PEER_LL_BYTES;
+    return (size_t)world->size * peer_divide_up(bytes, 8) * 16 <= PEER_LL_BYTES;
 }
 
-static void slots_grid(size_t size, size_t bytes, int blocks, struct peer_grid *out)
+static void slots_grid(const struct peer_world *world, size_t bytes, int blocks,
+                       struct peer_grid *out)
 {
-    (void)size;
+    (void)world;
     peer_grid_spread(peer_divide_up(bytes, 8), FEW_THREADS, SHOT_BLOCKS, blocks, out);
 }
 
-static int lines_fit(size_t size, size_t bytes)
+static int lines_fit(const struct peer_world *world, size_t bytes)
 {
-    return size * lines_of(bytes) <= LINES;
+    return (size_t)world->size * lines_of(bytes) <= room_of(world);
 }
 
-static int doubling_fits(size_t size, size_t bytes)
+static int doubling_fits(const struct peer_world *world, size_t bytes)
 {
-    (void)size;
-    return 4 * lines_of(bytes) <= LINES; /* of each step */
+    return 4 * lines_of(bytes) <= room_of(world); /* of each step */
 }
 
-static void lines_grid(size_t size, size_t bytes, int blocks, struct peer_grid *out)
+static void lines_grid(const struct peer_world *world, size_t bytes, int blocks,
+                       struct peer_grid *out)
 {
-    (void)size;
+    (void)world;
     peer_grid_spread(lines_of(bytes) * LINE_LANES, FEW_THREADS, SHOT_BLOCKS, blocks, out);
 }
 
-static int two_shot_fits(size_t size, size_t bytes)
+static int two_shot_fits(const struct peer_world *world, size_t bytes)
 {
-    (void)size;
+    (void)world;
     return bytes <= 4 << 20;
 }
 
-/* Every group of lanes needs two places in both areas. */
-static int two_shot_limit(size_t size)
+/* A flag has 16 bits for the times that a place is used. */
+static int staged_fits(const struct peer_world *world, size_t bytes)
 {
-    int blocks = LINES / (2 * (int)size * 2) / (PEER_BLOCK_THREADS / LINE_LANES);
+    return lines_of(bytes) / (room_of(world) / 4) < 1 << 16;
+}
+
+/* Every group of lanes needs two places in both areas. */
+static int two_shot_limit(const struct peer_world *world)
+{
+    int blocks = (int)room_of(world) / (2 * world->size * 2) / (PEER_BLOCK_THREADS / LINE_LANES);
     return blocks < PEER_BLOCKS ? blocks : PEER_BLOCKS;
 }
 
@@ -70,10 +82,11 @@ static int at_most(int value, int limit)
     return value < limit ? value : limit;
 }
 
-static void two_shot_grid(size_t size, size_t bytes, int blocks, struct peer_grid *out)
+static void two_shot_grid(const struct peer_world *world, size_t bytes, int blocks,
+                          struct peer_grid *out)
 {
-    int limit = two_shot_limit(size);
-    peer_grid_spread(slice_lines(bytes, size) * LINE_LANES, FEW_THREADS,
+    int limit = two_shot_limit(world);
+    peer_grid_spread(slice_lines(bytes, (size_t)world->size) * LINE_LANES, FEW_THREADS,
                      at_most(LINE_BLOCKS, limit), at_most(blocks, limit), out);
 }
 
@@ -83,30 +96,32 @@ static uint32_t two_shot_depth(const struct peer_arguments *a, const struct peer
     size_t size = (size_t)a->world.size;
     size_t groups = (size_t)grid->blocks * (size_t)grid->threads / LINE_LANES;
     size_t items = peer_divide_up(slice_lines(a->bytes, size), groups);
-    size_t room = LINES / (2 * size * groups);
+    size_t room = room_of(&a->world) / (2 * size * groups);
     return (uint32_t)(items < room ? items : room);
 }
 
 /* The next block begins where this one ends. */
-static int vectors_fit(size_t size, size_t bytes)
+static int vectors_fit(const struct peer_world *world, size_t bytes)
 {
-    (void)size;
+    (void)world;
     return bytes % VECTOR_BYTES == 0;
 }
 
-static void direct_grid(size_t size, size_t bytes, int blocks, struct peer_grid *out)
+static void direct_grid(const struct peer_world *world, size_t bytes, int blocks,
+                        struct peer_grid *out)
 {
     size_t tiles = peer_divide_up(bytes, DIRECT_TILE);
-    (void)size;
+    (void)world;
     out->blocks = blocks                  ? at_most(blocks, DIRECT_BLOCKS_MOST)
                   : tiles < DIRECT_BLOCKS ? (int)tiles
                                           : DIRECT_BLOCKS;
     out->threads = PEER_BLOCK_THREADS;
 }
 
-static void slice_grid(size_t size, size_t bytes, int blocks, struct peer_grid *out)
+static void slice_grid(const struct peer_world *world, size_t bytes, int blocks,
+                       struct peer_grid *out)
 {
-    direct_grid(size, bytes / size + 1, blocks, out);
+    direct_grid(world, bytes / (size_t)world->size + 1, blocks, out);
 }
 
 const struct peer_kernel peer_cuda_kernels[PEER_CUDA_KERNELS] = {
@@ -115,8 +130,8 @@ const struct peer_kernel peer_cuda_kernels[PEER_CUDA_KERNELS] = {
                                  lines_grid},
     [PEER_CUDA_TWO_SHOT_LINE] = {"two_shot_line", peer_two_shot_function, two_shot_fits,
                                  two_shot_grid, two_shot_depth},
-    [PEER_CUDA_TWO_SHOT_STAGED] = {"two_shot_staged", peer_two_shot_function, NULL, two_shot_grid,
-                                   two_shot_depth},
+    [PEER_CUDA_TWO_SHOT_STAGED] = {"two_shot_staged", peer_two_shot_function, staged_fits,
+                                   two_shot_grid, two_shot_depth},
     [PEER_CUDA_TWO_SHOT_DIRECT] = {"two_shot_direct", peer_two_shot_direct_function, NULL,
                                    slice_grid, .direct = 1},
     [PEER_CUDA_RECURSIVE_DOUBLING] = {"peer_recursive_doubling", peer_doubling_function,

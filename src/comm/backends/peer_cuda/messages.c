@@ -44,8 +44,8 @@ static uint32_t warps_for(const struct peer_messages *out, const struct peer_job
     }
     if (job->kind != PEER_JOB_OWN)
         return peer_message_strands(longest, out->group.strands);
-    return all / OWN_WARP_BYTES < OWN_WARPS_MOST ? (uint32_t)(all / OWN_WARP_BYTES) + 1
-                                                 : OWN_WARPS_MOST;
+    uint64_t most = out->group.base.world.most_blocks > 0 ? PEER_BLOCK_WARPS : OWN_WARPS_MOST;
+    return all / OWN_WARP_BYTES < most ? (uint32_t)(all / OWN_WARP_BYTES) + 1 : (uint32_t)most;
 }
 
 static void add_job(struct peer_messages *out, enum peer_job_kind kind, int peer, int first,
@@ -82,8 +82,9 @@ static int blocks_with(const struct peer_group *group, int warps)
 /* As few warps in a block as the grid has room for. */
 static void divide_grid(struct peer_group *group, struct peer_grid *grid)
 {
-    int warps = WARPS_LEAST, block = 0;
-    while (warps < PEER_BLOCK_WARPS && blocks_with(group, warps) > PEER_GRID_BLOCKS)
+    int limit = group->base.world.most_blocks, warps = WARPS_LEAST, block = 0;
+    int most = limit > 0 && limit < PEER_GRID_BLOCKS ? limit : PEER_GRID_BLOCKS;
+    while (warps < PEER_BLOCK_WARPS && blocks_with(group, warps) > most)
         warps++;
     for (int i = 0; i < group->jobs; i++) {
         struct peer_job *job = &group->job[i];
@@ -94,10 +95,15 @@ static void divide_grid(struct peer_group *group, struct peer_grid *grid)
     *grid = (struct peer_grid){.blocks = block, .threads = 32 * warps};
 }
 
-static uint32_t strands_for(int size, int blocks)
+/* A limited grid has one block for messages to this rank itself, and shares the others among the channels. */
+static uint32_t strands_for(const struct peer_world *world, int blocks)
 {
-    uint32_t most = peer_strands_most(size),
+    uint32_t most = peer_strands_most(world->size),
              wanted = blocks > 0 ? (uint32_t)blocks * PEER_BLOCK_STRANDS : STRANDS_DEFAULT;
+    if (world->most_blocks > 0) {
+        uint32_t limit = (uint32_t)((world->most_blocks - 1) / (2 * (world->size - 1)));
+        most = most < limit * PEER_BLOCK_WARPS ? most : limit * PEER_BLOCK_WARPS;
+    }
     return wanted < most ? wanted : most;
 }
 
@@ -109,7 +115,7 @@ int peer_messages_plan(struct peer_messages *out, struct peer_grid *grid,
     int rank = base->world.rank;
     if (count > PEER_MESSAGES_MOST)
         return 1;
-    out->group.strands = strands_for(base->world.size, blocks);
+    out->group.strands = strands_for(&base->world, blocks);
     out->group.jobs = 0;
     out->messages_count = 0;
     add_jobs(out, messages, count, PEER_JOB_SEND, send);

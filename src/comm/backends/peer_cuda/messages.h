@@ -159,6 +159,12 @@ PEER_SHARED uint64_t peer_received_at(int from, uint32_t strand)
     return PEER_AT_RECEIVED + ((uint64_t)from * PEER_STRANDS + strand) * sizeof(uint32_t);
 }
 
+/* The fewest blocks to which a grid can be limited: one for each direction of each channel, and one. */
+PEER_SHARED int peer_messages_blocks_least(int size)
+{
+    return 2 * (size - 1) + 1;
+}
+
 /* Plans the messages of a call of this rank, at least one, for out->group.base, of which world, send
  * and recv are set: they lie so many bytes behind these two. Messages to the rank itself have as
  * many receives. `blocks` is the tuning row's, 0: by itself; the strands follow from it, so both

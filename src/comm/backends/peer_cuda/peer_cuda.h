@@ -22,11 +22,14 @@ enum {
     PEER_AT_ENDS = 16384,  /* the same: it has done all its stores */
     PEER_AT_LL = 65536,    /* two buffers of slots {data, flag, data, flag} */
     PEER_LL_BYTES = 2 << 20,
-    PEER_AT_LINES = PEER_AT_LL + 2 * PEER_LL_BYTES, /* two buffers of lines */
-    PEER_LINES_BYTES = 10 << 20,
-    PEER_AT_MESSAGES = PEER_AT_LINES + 2 * PEER_LINES_BYTES, /* peer_cuda/messages.h */
+    PEER_AT_MESSAGES = PEER_AT_LL + 2 * PEER_LL_BYTES, /* peer_cuda/messages.h */
     PEER_MESSAGES_BYTES = (6 << 20) + (64 << 10),
-    PEER_SCRATCH_BYTES = PEER_AT_MESSAGES + PEER_MESSAGES_BYTES
+    PEER_AT_LINES =
+        PEER_AT_MESSAGES + PEER_MESSAGES_BYTES, /* two buffers, of peer_world's line_bytes */
+    PEER_LINES_BYTES = 10 << 20,
+    PEER_LINES_LEAST =
+        PEER_LINES_BYTES >> 5, /* where a limit leaves no more: 8 ranks have a block */
+    PEER_SCRATCH_BYTES = PEER_AT_LINES + 2 * PEER_LINES_BYTES
 };
 
 /* Places in the table of kernels. */

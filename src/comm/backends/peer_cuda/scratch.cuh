@@ -52,7 +52,7 @@ static __device__ __forceinline__ char *line_buffer(const peer_arguments &a, con
                                                     int rank)
 {
     return (rank == a.world.rank ? a.world.own : a.world.scratch[rank]) + PEER_AT_LINES +
-           parity_of(e) * (u64)PEER_LINES_BYTES;
+           parity_of(e) * (u64)a.world.line_bytes;
 }
 
 static __device__ __forceinline__ u64 line_count(u64 bytes)

@@ -121,6 +121,12 @@ static void unpin_segment(void *base)
         deferred_free(&pin->later);
 }
 
+/* Of the segment. */
+static size_t shared_bytes(int size)
+{
+    return (size_t)size * shared_part_bytes(size);
+}
+
 static struct shared_state *state_of(const struct alnico_comm *comm)
 {
     return comm->state[BACKEND_SHARED];
@@ -133,6 +139,7 @@ static alnico_status_t make_own(alnico_comm_t comm, struct shared_state *state)
     state->world =
         (struct peer_world){.rank = comm->rank,
                             .size = comm->size,
+                            .most_blocks = comm->limits.blocks,
                             .timeout_ns = timeout < 1e9 ? (uint64_t)(timeout * 1e9) : UINT64_MAX};
     memset(part_of(state, comm->rank), 0, shared_part_bytes(comm->size));
     TRY(cuda_status((cudaError_t)peer_kernels_load(shared_kernels, SHARED_KERNELS, comm->size,
@@ -175,8 +182,7 @@ static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, 
     comm_rendezvous_init(&r, comm, who);
     alnico_status_t status = state ? ALNICO_SUCCESS : error_set(ALNICO_ERROR_MEMORY, "no memory");
     struct segment segment;
-    TRY(segment_create(&r.base, status, (size_t)comm->size * shared_part_bytes(comm->size),
-                       &segment));
+    TRY(segment_create(&r.base, status, shared_bytes(comm->size), &segment));
     state->segment = segment;
     TRY(comm_agree_status(comm, who, make_own(comm, state)));
     return comm_agree_status(comm, who, map_parts(state));
@@ -185,7 +191,10 @@ static alnico_status_t make_all(alnico_comm_t comm, struct shared_state *state, 
 /* If the machine refuses, the ranks go on without this backend; other errors fail the creation. */
 static alnico_status_t shared_attach(alnico_comm_t comm, const char *who)
 {
-    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_GPUS)
+    if (comm->hosts > 1 || comm->size < 2 || comm->size > PEER_GPUS ||
+        !comm_take_scratch(comm, "shared",
+                           segment_part(shared_bytes(comm->size), comm->size, 0) +
+                               SHARED_OWN_BYTES))
         return ALNICO_SUCCESS;
     struct shared_state *state = calloc(1, sizeof *state);
     alnico_status_t status = make_all(comm, state, who);
@@ -209,6 +218,16 @@ static void shared_detach(alnico_comm_t comm)
     comm->state[BACKEND_SHARED] = NULL;
 }
 
+static void shared_memory(alnico_comm_t comm, alnico_comm_memory_t *sum)
+{
+    if (!state_of(comm))
+        return;
+    size_t part = segment_part(shared_bytes(comm->size), comm->size, comm->rank);
+    sum->device += SHARED_OWN_BYTES;
+    sum->shared += part;
+    sum->scratch += SHARED_OWN_BYTES + part;
+}
+
 static const struct peer_kernel *kernel_of(const struct algorithm *algorithm)
 {
     return &shared_kernels[algorithm == &shared_one_shot ? SHARED_ONE_SHOT : SHARED_TWO_SHOT];
@@ -220,7 +239,7 @@ static bool shared_supports(alnico_comm_t comm, const struct call *call,
     if (!state_of(comm) || !call)
         return state_of(comm) != NULL;
     return call->collective == ALNICO_ALLREDUCE &&
-           peer_kernel_fits(kernel_of(algorithm), comm->size,
+           peer_kernel_fits(kernel_of(algorithm), &state_of(comm)->world,
                             call->count * datatype_bytes(call->type));
 }
 
@@ -278,6 +297,7 @@ const struct backend_ops shared_ops = {
     .attach = shared_attach,
     .detach = shared_detach,
     .supports = shared_supports,
+    .memory = shared_memory,
     .health = shared_health,
     .abort = shared_abort,
     .start = stream_operation_start,

@@ -11,28 +11,30 @@ static int limit(int blocks)
     return blocks < SHARED_BLOCKS ? blocks : SHARED_BLOCKS;
 }
 
-static int one_shot_fits(size_t size, size_t bytes)
+static int one_shot_fits(const struct peer_world *world, size_t bytes)
 {
-    (void)size;
+    (void)world;
     return peer_divide_up(bytes, 8) * 16 <= SHARED_SLOTS_BYTES;
 }
 
-static void one_shot_grid(size_t size, size_t bytes, int blocks, struct peer_grid *out)
+static void one_shot_grid(const struct peer_world *world, size_t bytes, int blocks,
+                          struct peer_grid *out)
 {
-    (void)size;
+    (void)world;
     peer_grid_spread(peer_divide_up(bytes, 8), FEW_THREADS, SHARED_BLOCKS, limit(blocks), out);
 }
 
 /* Its flags count so many items. */
-static int two_shot_fits(size_t size, size_t bytes)
+static int two_shot_fits(const struct peer_world *world, size_t bytes)
 {
-    return bytes / size < (size_t)(1 << 20) * SHARED_PLACE_BYTES;
+    return bytes / (size_t)world->size < (size_t)(1 << 20) * SHARED_PLACE_BYTES;
 }
 
-static void two_shot_grid(size_t size, size_t bytes, int blocks, struct peer_grid *out)
+static void two_shot_grid(const struct peer_world *world, size_t bytes, int blocks,
+                          struct peer_grid *out)
 {
-    peer_grid_spread(peer_divide_up(peer_divide_up(bytes, 16), size), TWO_SHOT_THREADS,
-                     SHARED_BLOCKS, limit(blocks), out);
+    peer_grid_spread(peer_divide_up(peer_divide_up(bytes, 16), (size_t)world->size),
+                     TWO_SHOT_THREADS, SHARED_BLOCKS, limit(blocks), out);
 }
 
 const struct peer_kernel shared_kernels[SHARED_KERNELS] = {

@@ -176,6 +176,12 @@ static bool shm_left(struct transport *transport, int rank)
     return segment_left(&shm_of(transport)->segment, rank);
 }
 
+static void shm_memory(struct transport *transport, alnico_comm_memory_t *sum)
+{
+    const struct segment *s = &shm_of(transport)->segment;
+    sum->shared += segment_part(s->bytes, s->size, s->rank);
+}
+
 static alnico_status_t shm_subset(struct transport *transport, struct rendezvous *r,
                                   struct transport **out)
 {
@@ -206,6 +212,7 @@ static const struct transport_ops transport_shm = {
     .cancel = shm_cancel,
     .gone = shm_gone,
     .left = shm_left,
+    .memory = shm_memory,
     .subset = shm_subset,
     .destroy = shm_destroy,
 };

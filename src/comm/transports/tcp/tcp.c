@@ -173,6 +173,13 @@ static bool tcp_left(struct transport *transport, int rank)
     return left;
 }
 
+static void tcp_memory(struct transport *transport, alnico_comm_memory_t *sum)
+{
+    const struct transport_tcp *t = tcp_of(transport);
+    for (int i = 0; i < t->base.size; i++)
+        sum->host += (size_t)t->peer[i].lanes * STAGED;
+}
+
 static alnico_status_t tcp_subset(struct transport *transport, struct rendezvous *r,
                                   struct transport **out)
 {
@@ -220,6 +227,7 @@ static const struct transport_ops transport_tcp = {
     .cancel = tcp_cancel,
     .gone = tcp_gone,
     .left = tcp_left,
+    .memory = tcp_memory,
     .subset = tcp_subset,
     .destroy = tcp_destroy,
 };
