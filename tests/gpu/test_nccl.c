@@ -34,6 +34,8 @@ static void on_gpus(int least, void (*body)(struct rank *))
 static bool is_supported(alnico_datatype_t type, alnico_op_t op)
 {
     bool extreme = op == ALNICO_MINIMUM || op == ALNICO_MAXIMUM;
+    if (type == ALNICO_FLOAT8_E4M3 || type == ALNICO_FLOAT8_E5M2)
+        return false;
     return op <= ALNICO_AVERAGE && (datatype_is_integer(type) || !extreme);
 }
 

@@ -103,6 +103,8 @@ static void premultiplied_sums(struct gpu_rank *rank)
     eager_products(&p, sum);
     if (gpu_can_capture(&site))
         captured_products(&p, sum);
+    for (int taken = 0; taken < 3; taken++)
+        gpu_arena_give(&site.plain);
     free(p.host);
     gpu_site_close(&site);
 }
