@@ -253,7 +253,7 @@ static void check_split(const char *model)
 
 static void split_networks_train_as_one(void)
 {
-    if (!(strategy->takes & STRATEGY_TAKES_SPLIT) || on_gpu())
+    if (!(strategy->takes & STRATEGY_TAKES_SPLIT))
         return;
     check_split("cnn");
     check_split("resnet20");
@@ -277,7 +277,7 @@ static void parameters_of_parts_stay_equal(void)
 {
     char split[16];
     snprintf(split, sizeof split, "rows=%d", size);
-    for (int p = 0; p < PRECISIONS && !on_gpu(); p++)
+    for (int p = 0; p < PRECISIONS; p++)
         for (int i = 0; i < 2 && has_precision((enum precision)p); i++) {
             struct trainer_options options = options_make("resnet20", (enum precision)p);
             options.split = split;

@@ -102,10 +102,6 @@ alnico_status_t trainer_check(const struct trainer_options *options)
     TRY(optimizer_check(&options->optimizer));
     TRY(strategy_check(options));
     TRY(codec_check(options));
-    if (trainer_splits(options) && kernels_find(options->kernels)->device != ALNICO_DEVICE_CPU)
-        return error_set(ALNICO_ERROR_ARGUMENT,
-                         "trainer: a split network, which the %s kernels do not take",
-                         options->kernels);
     if (trainer_splits(options) && options->shrinks)
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "trainer: a split network needs all ranks, and none to go on without");
