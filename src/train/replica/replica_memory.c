@@ -6,13 +6,14 @@
 
 #include <stdio.h>
 
-/* Batches as they come, with boxes of them in what takes them over, where the network is split. */
+/* Batches as they come, with boxes of them in what takes them over, where the network is split; of a GPU
+ * these are the host's. */
 static size_t whole_images(const struct plan *plan, const struct replica_setup *setup)
 {
     const struct network_part *part = plan->network->part;
     const size_t images = plan_float_bytes(plan, 0), extra = setup->extras.batches,
                  buffers = replica_buffers(setup) ? replica_buffers(setup) : 1;
-    if (!part)
+    if (!part || setup->kernels->device != ALNICO_DEVICE_CPU)
         return extra * images;
     return extra * plan_images(plan, 0) * tensor_elements(&part->whole->tensors[0]) *
                sizeof(float) +
