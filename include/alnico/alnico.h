@@ -292,16 +292,18 @@ ALNICO_API alnico_status_t alnico_comm_duplicate(alnico_comm_t comm, void *strea
                                                  alnico_comm_t *out);
 
 /* Gives the communicator another stream of its device, for later calls. Local: other ranks need not
- * do the same. Its operations keep their order: the new stream waits until the one before has come
- * here. The host waits only if that is a CPU stream and the new one the inline stream.
+ * do the same. Its operations keep their order: the new stream waits until the one before has come to
+ * the end of the newest call on it, or here if it has had none. The host waits only if that is a CPU
+ * stream and the new one the inline stream.
  *
  *     alnico_comm_set_stream(comm, cupy_stream);       costs little, and nothing if it has it already
  *     alnico_allreduce(ALNICO_IN_PLACE, x, n, type, op, comm);
  *
- * stream: as for alnico_comm_create. Legal while graphs are captured: what two streams of one capture
- * get keeps its order. Between a graph and other calls there is no order but that of the streams they
- * run on. A stream that the communicator got while it was captured is to be set again before its
- * first calls that are not.
+ * stream: as for alnico_comm_create; it may be destroyed as soon as the calls on it are made, if the
+ * communicator gets another one before its next call or its end. Legal while graphs are captured:
+ * what two streams of one capture get keeps its order. Between a graph and other calls there is no
+ * order but that of the streams they run on. A stream that the communicator got while it was
+ * captured is to be set again before its first calls that are not.
  *
  * Errors: ARGUMENT (a stream of another GPU, an open group); UNSUPPORTED (as alnico_comm_create); the
  * latched error. */

@@ -3,6 +3,7 @@
 #include "comm/api/consistency.h"
 #include "comm/api/premultiplied.h"
 #include "comm/communicator/registration.h"
+#include "comm/operations/stream_operation.h"
 
 #include "base/datatype.h"
 #include "base/status.h"
@@ -370,6 +371,8 @@ alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_
         status = premultiplied_keep(comm, scratch, request);
     else
         premultiplied_release(comm, scratch);
+    if (status == ALNICO_SUCCESS)
+        status = stream_operation_mark(comm);
     comm_leave(comm, before);
     return status == ALNICO_SUCCESS ? status : name_error(comm, status, who);
 }

@@ -1,6 +1,7 @@
 /* The request calls: each ends the user's hold on a nonblocking operation, in its own way of
  * waiting. */
 #include "comm/communicator/comm.h"
+#include "comm/operations/stream_operation.h"
 
 #include "base/status.h"
 
@@ -31,10 +32,16 @@ static alnico_status_t call_slot(alnico_request_t request,
     return status;
 }
 
+static alnico_status_t join(alnico_request_t request)
+{
+    TRY(request->ops->join(request));
+    return stream_operation_mark(request->comm);
+}
+
 alnico_status_t alnico_wait(alnico_request_t *request)
 {
     TRY(check_request(request, "alnico_wait"));
-    alnico_status_t status = call_slot(*request, (*request)->ops->join);
+    alnico_status_t status = call_slot(*request, join);
     drop(request);
     return status;
 }

@@ -50,8 +50,12 @@ struct stream_operations {
     struct stream_operation *last[2];
     struct device_event *front; /* where the communicator's stream was when the newest began */
     struct device_event *fence; /* where a stream was when the host began to wait for it */
-    bool in_graph;              /* the communicator got its stream while that was captured */
-    void *eager;                /* the last stream before */
+    struct device_event *tail; /* where the communicator's stream was after the newest eager call */
+    bool moved;                /* the communicator was given another stream after its creation */
+    bool marked;               /* `tail` stands for the last eager stream */
+    bool captured;             /* the newest call was captured, or its stream was when it came */
+    bool in_graph;             /* the communicator got its stream while that was captured */
+    void *eager;               /* the last stream before */
 };
 
 /* Messages recorded since group_begin: `at` of a span is an address. */

@@ -99,17 +99,29 @@ static alnico_status_t chain(alnico_comm_t comm, void *before, void *next)
     return comm->device->stream_wait(next, *event);
 }
 
+/* `next` follows the last eager stream, by the mark of its newest call where there is one. */
+static alnico_status_t follow_eager(alnico_comm_t comm, void *eager, void *next)
+{
+    struct stream_operations *state = &comm->stream_operations;
+    return state->marked ? comm->device->stream_wait(next, state->tail) : chain(comm, eager, next);
+}
+
 /* CUDA keeps no order between a stream that is captured and another, unless both are in one graph.
- * The first stream after a capture therefore follows the last one before. */
+ * The first stream after a capture therefore follows the last one before. A stream whose newest call
+ * left a mark, or whose capture is over, may be gone and is not asked. */
 static alnico_status_t order_streams(alnico_comm_t comm, void *next)
 {
     struct stream_operations *state = &comm->stream_operations;
-    uint64_t from = capture_of(comm, comm->stream), to = capture_of(comm, next);
+    uint64_t to = capture_of(comm, next);
+    bool gone = (state->marked && !state->captured) || (to == 0 && state->in_graph);
+    uint64_t from = gone ? 0 : capture_of(comm, comm->stream);
     void *eager = state->in_graph ? state->eager : comm->stream;
-    if (to == 0 && (from == 0 || state->in_graph))
-        TRY(chain(comm, eager, next));
+    if (to == 0 && from == 0)
+        TRY(follow_eager(comm, eager, next));
     else if (to != 0 && to == from)
         TRY(chain(comm, comm->stream, next));
+    state->marked = state->marked && to != 0;
+    state->captured = to != 0;
     state->in_graph = to != 0;
     state->eager = eager;
     return ALNICO_SUCCESS;
@@ -121,6 +133,21 @@ alnico_status_t stream_operation_move(alnico_comm_t comm, void *stream)
         return ALNICO_SUCCESS;
     TRY(order_streams(comm, stream));
     comm_follow_stream(comm, stream);
+    comm->stream_operations.moved = true;
+    return ALNICO_SUCCESS;
+}
+
+alnico_status_t stream_operation_mark(alnico_comm_t comm)
+{
+    struct stream_operations *state = &comm->stream_operations;
+    if (!state->moved || comm->inline_stream)
+        return ALNICO_SUCCESS;
+    state->captured = is_captured(comm);
+    if (state->captured)
+        return ALNICO_SUCCESS;
+    TRY(make_event(comm, &state->tail));
+    TRY(comm->device->event_record(state->tail, comm->stream));
+    state->marked = true;
     return ALNICO_SUCCESS;
 }
 
@@ -295,6 +322,8 @@ void stream_operation_finish(alnico_comm_t comm)
         comm->device->event_destroy(state->front);
     if (state->fence)
         comm->device->event_destroy(state->fence);
+    if (state->tail)
+        comm->device->event_destroy(state->tail);
     if (state->stream)
         comm->device->stream_destroy(state->stream);
     *state = (struct stream_operations){0};

@@ -26,6 +26,10 @@ alnico_status_t stream_operation_start(alnico_comm_t comm, const struct call *ca
 /* Later operations are ordered on this stream, behind those before. */
 alnico_status_t stream_operation_move(alnico_comm_t comm, void *stream);
 
+/* After each call: a stream that the communicator was given by a move may be destroyed before the
+ * next one, which therefore follows a mark. */
+alnico_status_t stream_operation_mark(alnico_comm_t comm);
+
 /* Blocks the caller until the communicator's stream and the device have carried out everything; at
  * the deadline what waits for other ranks is aborted. */
 alnico_status_t stream_operation_drain(alnico_comm_t comm);

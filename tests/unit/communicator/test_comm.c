@@ -289,9 +289,9 @@ static void moving_body(struct rank *rank)
     struct step late = {&value, 1, 2};
     for (int i = 0; i < 9; i++, expected *= 2 * (float)rank->size) {
         REQUIRE_STATUS(alnico_comm_set_stream(comm, streams[i % 3]), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_stream_enqueue(streams[i % 3], scale, &late), ALNICO_SUCCESS);
         REQUIRE_STATUS(alnico_allreduce(&value, &value, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
                        ALNICO_SUCCESS);
-        REQUIRE_STATUS(alnico_stream_enqueue(streams[i % 3], scale, &late), ALNICO_SUCCESS);
     }
     REQUIRE(value == expected);
     for (int i = 0; i < 2; i++, expected *= (float)rank->size) {

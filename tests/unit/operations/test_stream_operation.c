@@ -196,6 +196,48 @@ static void move_around_a_capture(struct rank *rank)
     alnico_stream_destroy(s);
 }
 
+/* A stream that the communicator was given ends before the next one is there. */
+static void move_from_an_ended_stream(struct rank *rank)
+{
+    alnico_stream_t home, short_lived, next;
+    alnico_request_t request;
+    float x = 1;
+    REQUIRE_STATUS(alnico_stream_create(&home), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_create(&next), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, home);
+    device_fake = device_cpu;
+    device_fake.event_record = note_record;
+    device_fake.stream_wait = note_wait;
+    comm->device = &device_fake;
+    for (int way = 0; way < 3; way++) {
+        REQUIRE_STATUS(alnico_stream_create(&short_lived), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_comm_set_stream(comm, short_lived), ALNICO_SUCCESS);
+        REQUIRE_STATUS(
+            way ? alnico_iallreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM, comm,
+                                    &request)
+                : alnico_allreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+            ALNICO_SUCCESS);
+        if (way == 2)
+            REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
+        alnico_stream_destroy(short_lived);
+        links.records = links.waits = 0;
+        REQUIRE_STATUS(alnico_comm_set_stream(comm, next), ALNICO_SUCCESS);
+        REQUIRE(links.records == 0 && links.waits == 1 && links.waited[0] == next);
+        if (way == 1)
+            REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
+    }
+    comm->device = &device_cpu;
+    alnico_comm_destroy(comm);
+    alnico_stream_destroy(home);
+    alnico_stream_destroy(next);
+}
+
+static void a_stream_may_end_after_its_calls(void **state)
+{
+    (void)state;
+    ranks_run(1, move_from_an_ended_stream, NULL);
+}
+
 static void a_capture_keeps_no_order_with_other_streams(void **state)
 {
     (void)state;
@@ -310,6 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_run_in_their_order),
         cmocka_unit_test(an_event_goes_from_eager_to_captured),
+        cmocka_unit_test(a_stream_may_end_after_its_calls),
         cmocka_unit_test(a_capture_keeps_no_order_with_other_streams),
         cmocka_unit_test(streams_of_one_capture_keep_their_order),
         cmocka_unit_test(operations_keep_their_order_over_streams)};
