@@ -1,6 +1,7 @@
 /* Communicators on CPU streams: calls return at once, and later work of the stream runs after
  * them. Also: limits and memory of a communicator, another stream for later calls, a duplicate on a
- * stream of its own, a split, registered memory, an algorithm forced by name, and ending a run after an error. Run it under mpirun. */
+ * stream of its own, a split, registered memory, an algorithm forced by name, and ending a run after
+ * an error. Run it under mpirun. */
 #include <alnico/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

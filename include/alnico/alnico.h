@@ -381,13 +381,14 @@ ALNICO_API alnico_status_t alnico_comm_set_algorithm(alnico_comm_t comm,
                                                      alnico_collective_t collective,
                                                      const char *name);
 
-/* What a communicator may take on each rank. 0: as much as it takes by itself.
+/* Limits of a communicator on each rank; 0 is no limit.
  *
- * blocks: most thread blocks of a GPU kernel of its collectives and messages: the fewer, the more of a GPU
- * is left to other kernels, and the slower large messages are. NCCL is told, too.
+ * blocks: most thread blocks of a GPU kernel of its collectives and messages: the fewer, the more of
+ * a GPU is left to other kernels, and the slower large messages are. NCCL is told, too.
  * scratch: most bytes that its collectives work in, made with the communicator: those that
  * alnico_comm_memory counts as `scratch`. GPUs that reach each other's memory take less of it where
- * it is short; any other way that has no room is left out, and calls take the next one of the table. */
+ * it is short; any other way that has no room is left out, and calls take the next one of the
+ * table. */
 typedef struct alnico_limits {
     int blocks;
     size_t scratch;
@@ -402,27 +403,28 @@ typedef struct alnico_limits {
  * limits: the same on every rank. Memory is made anew, so that no other thread may call on the
  * communicator meanwhile, alnico_comm_status and alnico_comm_abort included.
  *
- * Errors, on every rank, and the limits stay as they were: ARGUMENT (NULL, negative blocks, an operation
- * was called or memory registered before, or so little scratch that nothing works between these ranks:
- * the detail says how much would do); MISMATCH (limits differ); those of creating a communicator, which
- * are latched. */
+ * Errors, on every rank, and the limits stay as they were: ARGUMENT (NULL, negative blocks, an
+ * operation was called or memory registered before, or so little scratch that nothing works between
+ * these ranks: the detail says how much would do); MISMATCH (limits differ); those of creating a
+ * communicator, which are latched. */
 ALNICO_API alnico_status_t alnico_comm_set_limits(alnico_comm_t comm,
                                                   const alnico_limits_t *limits);
 
-/* The memory that a communicator has on this rank now, in bytes, by where it is and by what it is for:
- * host + device + shared == scratch + messages. Records of operations, messages that came before their
- * receives, code and what NCCL and MPI have by themselves do not count, nor does registered memory. */
+/* The memory that a communicator has on this rank now, in bytes, by where it is and by what it is
+ * for: host + device + shared == scratch + messages. Records of operations, messages that came before
+ * their receives, code and what NCCL and MPI have by themselves do not count, nor does registered
+ * memory. */
 typedef struct alnico_comm_memory {
     size_t host;    /* of this process: pinned for the GPU's copies, and buffers of messages */
     size_t device;  /* of the GPU */
     size_t shared;  /* of what the ranks of a host map together, this rank's part */
     size_t scratch; /* what collectives work in, made with the communicator */
-    size_t
-        messages; /* what messages lie in on their way. Buffers that are kept for later calls belong
-                        to a communicator, its duplicates and its splits, and count for each */
+    /* What messages lie in on their way. Buffers that are kept for later calls belong to a
+     * communicator, its duplicates and its splits, and count for each. */
+    size_t messages;
 } alnico_comm_memory_t;
 
-/* Asks for it. Local. Errors: ARGUMENT. */
+/* Queries a communicator's memory. Local. Errors: ARGUMENT. */
 ALNICO_API alnico_status_t alnico_comm_memory(alnico_comm_t comm, alnico_comm_memory_t *out);
 
 /* Registers memory with a communicator, so that other ranks can reach it directly. Collective. On

@@ -42,7 +42,7 @@ ncclResult_t comm_hold(ncclComm_t comm);
 /* Keeps the thread's detail with the communicator unless `result` is ncclSuccess; returns it. */
 ncclResult_t comm_failed(ncclComm_t comm, ncclResult_t result);
 
-/* The same, and the communicator is no longer held. */
+/* Lets go of the communicator, after comm_failed with `result`, which it returns. */
 ncclResult_t comm_release(ncclComm_t comm, ncclResult_t result);
 
 /* Only one caller takes a communicator out of use. */

@@ -228,7 +228,7 @@ static ncclResult_t shrink_broken(const struct job *job, int count, cudaStream_t
     return result;
 }
 
-/* What is revoked is split as a new one of the same ranks. */
+/* A revoked communicator is replaced by a new one of its ranks first. */
 static ncclResult_t split_to(const struct job *job, cudaStream_t home, alnico_comm_t *alnico)
 {
     ncclComm_t comm = job->comm;

@@ -68,7 +68,7 @@ ncclResult_t ours_CommUserRank(const ncclComm_t comm, int *out)
     return answer(comm->rank, out);
 }
 
-/* What a program has revoked has not failed. */
+/* Revoking is no failure. */
 ncclResult_t ours_CommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
     if (!out)

@@ -1,4 +1,4 @@
-/* What a communicator takes of each rank: its limits, and its memory. The public calls, on the caller's thread. */
+/* The public calls for a communicator's limits and memory. On the caller's thread. */
 #include "comm/api/create.h"
 #include "comm/communicator/out_of_band.h"
 
@@ -57,7 +57,7 @@ static alnico_status_t attach_again(alnico_comm_t comm, alnico_limits_t limits, 
     return error_of(who, comm_attach(comm, who));
 }
 
-/* What the limits do not let work is as before, with their error. */
+/* Limits under which nothing works are taken back, and their error is returned. */
 static alnico_status_t limit(alnico_comm_t comm, alnico_limits_t limits, const char *who)
 {
     const alnico_limits_t before = comm->limits;

@@ -32,8 +32,8 @@ struct segment {
 alnico_status_t segment_create(struct rendezvous *r, alnico_status_t mine, size_t bytes,
                                struct segment *out);
 
-/* What counts as `rank`'s of a segment of `bytes` bytes for so many ranks: parts of all are what is mapped, and
- * rank 0's is the largest. */
+/* The part of a mapped segment of `bytes` bytes that is counted for `rank`. All parts together are
+ * what is mapped; rank 0's is the largest. */
 size_t segment_part(size_t bytes, int size, int rank);
 
 /* Whether a status that all ranks got says that they cannot share memory, and may do without. */

@@ -134,7 +134,7 @@ static double value(const struct call *c, int rank, size_t i)
     return crew_random(&state) % 4;
 }
 
-/* What it multiplies by. */
+/* The factor of a premultiplied sum; 1 of others. */
 static double factor(const struct call *c, int rank)
 {
     return c->op == (ncclRedOp_t)PREMULTIPLIED ? (rank + c->shift) % 4 : 1;

@@ -156,6 +156,15 @@ static alnico_status_t note_wait(void *stream, struct device_event *event)
     return device_cpu.stream_wait(stream, event);
 }
 
+static void note_links(alnico_comm_t comm, uint64_t (*capturing)(void *stream))
+{
+    device_fake = device_cpu;
+    device_fake.capturing = capturing;
+    device_fake.event_record = note_record;
+    device_fake.stream_wait = note_wait;
+    comm->device = &device_fake;
+}
+
 /* Whether the move linked exactly these two streams. */
 static void expect_link(alnico_comm_t comm, void *before, void *next)
 {
@@ -174,11 +183,7 @@ static void move_around_a_capture(struct rank *rank)
     REQUIRE_STATUS(alnico_stream_create(&b), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_stream_create(&s), ALNICO_SUCCESS);
     alnico_comm_t comm = ranks_comm(rank, a);
-    device_fake = device_cpu;
-    device_fake.capturing = one_capturing;
-    device_fake.event_record = note_record;
-    device_fake.stream_wait = note_wait;
-    comm->device = &device_fake;
+    note_links(comm, one_capturing);
     captured_stream = s;
     expect_link(comm, NULL, a); /* the same */
     expect_link(comm, a, b);
@@ -196,36 +201,88 @@ static void move_around_a_capture(struct rank *rank)
     alnico_stream_destroy(s);
 }
 
-/* A stream that the communicator was given ends before the next one is there. */
+/* The stream that has ended, which nobody may ask. */
+static alnico_stream_t ended_stream;
+
+static uint64_t living_capturing(void *stream)
+{
+    REQUIRE(!ended_stream || stream != ended_stream);
+    return one_capturing(stream);
+}
+
+static void end_stream(alnico_stream_t stream)
+{
+    alnico_stream_destroy(stream);
+    ended_stream = stream;
+    links.records = links.waits = 0;
+}
+
+static alnico_stream_t move_to_new_stream(alnico_comm_t comm)
+{
+    alnico_stream_t stream;
+    ended_stream = NULL;
+    REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_set_stream(comm, stream), ALNICO_SUCCESS);
+    return stream;
+}
+
+/* A call, a nonblocking one, and one that is waited for: the next stream follows the mark of each. */
 static void move_from_an_ended_stream(struct rank *rank)
 {
-    alnico_stream_t home, short_lived, next;
+    enum { BLOCKING, NONBLOCKING, WAITED, WAYS };
+    alnico_stream_t home, next;
     alnico_request_t request;
     float x = 1;
     REQUIRE_STATUS(alnico_stream_create(&home), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_stream_create(&next), ALNICO_SUCCESS);
     alnico_comm_t comm = ranks_comm(rank, home);
-    device_fake = device_cpu;
-    device_fake.event_record = note_record;
-    device_fake.stream_wait = note_wait;
-    comm->device = &device_fake;
-    for (int way = 0; way < 3; way++) {
-        REQUIRE_STATUS(alnico_stream_create(&short_lived), ALNICO_SUCCESS);
-        REQUIRE_STATUS(alnico_comm_set_stream(comm, short_lived), ALNICO_SUCCESS);
-        REQUIRE_STATUS(
-            way ? alnico_iallreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM, comm,
-                                    &request)
-                : alnico_allreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
-            ALNICO_SUCCESS);
-        if (way == 2)
+    note_links(comm, living_capturing);
+    for (int way = 0; way < WAYS; way++) {
+        alnico_stream_t stream = move_to_new_stream(comm);
+        if (way == BLOCKING)
+            REQUIRE_STATUS(
+                alnico_allreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                ALNICO_SUCCESS);
+        else
+            REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM,
+                                             comm, &request),
+                           ALNICO_SUCCESS);
+        if (way == WAITED) {
+            links.records = 0;
             REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
-        alnico_stream_destroy(short_lived);
-        links.records = links.waits = 0;
+            REQUIRE(links.records > 0 && links.recorded[links.records - 1] == stream);
+        }
+        end_stream(stream);
         REQUIRE_STATUS(alnico_comm_set_stream(comm, next), ALNICO_SUCCESS);
         REQUIRE(links.records == 0 && links.waits == 1 && links.waited[0] == next);
-        if (way == 1)
+        if (way == NONBLOCKING)
             REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
     }
+    ended_stream = NULL;
+    REQUIRE_STATUS(alnico_allreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_set_stream(comm, home), ALNICO_SUCCESS);
+    expect_link(comm, home, next); /* no call was made on home, whose mark would be next's */
+    comm->device = &device_cpu;
+    alnico_comm_destroy(comm);
+    alnico_stream_destroy(home);
+    alnico_stream_destroy(next);
+}
+
+/* One that ends with its capture: what follows is linked to the last eager stream. */
+static void move_from_an_ended_capture(struct rank *rank)
+{
+    alnico_stream_t home, next;
+    REQUIRE_STATUS(alnico_stream_create(&home), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_create(&next), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_create(&captured_stream), ALNICO_SUCCESS);
+    alnico_comm_t comm = ranks_comm(rank, home);
+    ended_stream = NULL;
+    note_links(comm, living_capturing);
+    expect_link(comm, NULL, captured_stream);
+    end_stream(captured_stream);
+    captured_stream = NULL;
+    expect_link(comm, home, next);
     comm->device = &device_cpu;
     alnico_comm_destroy(comm);
     alnico_stream_destroy(home);
@@ -236,6 +293,7 @@ static void a_stream_may_end_after_its_calls(void **state)
 {
     (void)state;
     ranks_run(1, move_from_an_ended_stream, NULL);
+    ranks_run(1, move_from_an_ended_capture, NULL);
 }
 
 static void a_capture_keeps_no_order_with_other_streams(void **state)
@@ -253,16 +311,20 @@ static uint64_t all_capturing(void *stream)
 static void move_in_a_capture(struct rank *rank)
 {
     alnico_stream_t a, b;
+    float x = 1;
     REQUIRE_STATUS(alnico_stream_create(&a), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_stream_create(&b), ALNICO_SUCCESS);
     alnico_comm_t comm = ranks_comm(rank, a);
-    device_fake = device_cpu;
-    device_fake.capturing = all_capturing;
-    device_fake.event_record = note_record;
-    device_fake.stream_wait = note_wait;
-    comm->device = &device_fake;
+    note_links(comm, all_capturing);
     expect_link(comm, a, b);
     expect_link(comm, b, a);
+    device_fake.capturing = NULL;
+    REQUIRE_STATUS(alnico_comm_set_stream(comm, b), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_allreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_SUCCESS);
+    device_fake.capturing = all_capturing;
+    expect_link(comm, NULL, a); /* behind an eager call */
+    expect_link(comm, a, b);
     comm->device = &device_cpu;
     alnico_comm_destroy(comm);
     alnico_stream_destroy(a);

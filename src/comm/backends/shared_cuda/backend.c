@@ -121,7 +121,7 @@ static void unpin_segment(void *base)
         deferred_free(&pin->later);
 }
 
-/* Of the segment. */
+/* The segment's length. */
 static size_t shared_bytes(int size)
 {
     return (size_t)size * shared_part_bytes(size);
