@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { TEXT_SIZE = 1024 };
+
 static void (*on_failure)(int status);
 
 /* At the end of the program, whichever that is. */
@@ -41,7 +43,7 @@ void program_start(void)
 
 void program_fail(const char *format, ...)
 {
-    char text[1024];
+    char text[TEXT_SIZE];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -62,18 +64,38 @@ void program_on_failure(void (*function)(int status))
     on_failure = function;
 }
 
+static _Noreturn void end_together(int status, const char *text)
+{
+    if (program_rank() == 0)
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    program_ranks_close();
+    exit(status);
+}
+
 void program_refuse(const char *format, ...)
 {
+    char text[TEXT_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    if (program_rank() == 0) {
-        fprintf(stderr, "%s: ", program_invocation_short_name);
-        vfprintf(stderr, format, arguments);
-        fputc('\n', stderr);
-    }
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    program_ranks_close();
-    exit(EXIT_USAGE);
+    end_together(EXIT_USAGE, text);
+}
+
+void program_fail_together(const char *format, ...)
+{
+    char text[TEXT_SIZE] = "";
+    va_list arguments;
+    va_start(arguments, format);
+    if (format)
+        vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    int first = format ? program_rank() : program_size();
+    program_least(&first, 1);
+    if (first == program_size())
+        return;
+    program_broadcast(text, sizeof text, first);
+    end_together(EXIT_FAILURE, text);
 }
 
 void program_check(alnico_status_t status, const char *what)

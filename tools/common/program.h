@@ -23,6 +23,10 @@ void program_on_failure(void (*function)(int status));
  * text", and every rank ends with EXIT_USAGE. */
 _Noreturn void program_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Collective, where ranks may find different things wrong: NULL is nothing. Rank 0 prints "PROGRAM: text"
+ * of the first rank that found something, and every rank ends with exit status 1. */
+void program_fail_together(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Fails with the status and the library's detail unless `status` is ALNICO_SUCCESS; `what` is the
  * call. */
 void program_check(alnico_status_t status, const char *what);

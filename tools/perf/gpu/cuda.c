@@ -17,17 +17,20 @@ static void choose_gpu(struct gpu_bench *gpu)
     const struct perf_options *options = &gpu->bench->options;
     int local, locals, count = 0;
     program_host(&local, &locals);
+    const bool named = local < options->gpu_count;
+    gpu->gpu = named ? options->gpus[local] : local;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
-        program_fail("--device cuda: no GPU: %s", cudaGetErrorString(error));
-    if (options->gpu_count && local >= options->gpu_count)
-        program_fail("--gpu: names %d GPUs, and this is rank %d of its host", options->gpu_count,
-                     local);
-    gpu->gpu = options->gpu_count ? options->gpus[local] : local;
-    if (gpu->gpu >= count)
-        program_fail("rank %d of its host has GPU %d, and there are %d: start fewer ranks or use "
-                     "--gpu",
-                     local, gpu->gpu, count);
+        program_fail_together("--device cuda: no GPU: %s", cudaGetErrorString(error));
+    else if (options->gpu_count && !named)
+        program_fail_together("--gpu: names %d GPUs, and this is rank %d of its host",
+                              options->gpu_count, local);
+    else if (gpu->gpu >= count)
+        program_fail_together("rank %d of its host has GPU %d, and there are %d: start fewer ranks "
+                              "or use --gpu",
+                              local, gpu->gpu, count);
+    else
+        program_fail_together(NULL);
     GPU_MUST(cudaSetDevice(gpu->gpu));
 }
 
