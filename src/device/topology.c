@@ -50,7 +50,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash;
 }
 
-uint64_t topology_host_id(void)
+static uint64_t kernel_id(void)
 {
     char text[256] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
@@ -59,12 +59,16 @@ uint64_t topology_host_id(void)
         fclose(file);
     if (!found)
         read_host_name(text, sizeof text);
+    return hash_text(UINT64_C(0xcbf29ce484222325), text);
+}
+
+uint64_t topology_host_id(void)
+{
     struct stat network;
     bool known = stat("/proc/self/ns/net", &network) == 0;
-    size_t length = strlen(text);
-    snprintf(text + length, sizeof text - length, "%llu",
-             known ? (unsigned long long)network.st_ino : 0);
-    return hash_text(hash_text(UINT64_C(0xcbf29ce484222325), text), variable_text(VARIABLE_HOST));
+    char text[32];
+    snprintf(text, sizeof text, "%llu", known ? (unsigned long long)network.st_ino : 0);
+    return hash_text(hash_text(kernel_id(), text), variable_text(VARIABLE_HOST));
 }
 
 static size_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)
@@ -145,12 +149,21 @@ alnico_status_t topology_read(struct topology *out)
     memset(out, 0, sizeof *out);
     read_host_name(out->host, sizeof out->host);
     out->host_id = topology_host_id();
+    out->kernel_id = kernel_id();
     if (hwloc_topology_init(&machine) != 0)
         return error_set(ALNICO_ERROR_SYSTEM, "topology: hwloc does not start: %s",
                          strerror(errno));
     alnico_status_t status = read_machine(machine, out);
     hwloc_topology_destroy(machine);
     return status;
+}
+
+bool topology_shares(const struct topology *topology, const struct core_set *process)
+{
+    for (int i = 0; i < CORE_SET_WORDS; i++)
+        if (topology->usable.bits[i] & process->bits[i])
+            return true;
+    return false;
 }
 
 /* Taken units, and cores by their first unit. */

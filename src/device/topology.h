@@ -4,6 +4,7 @@
 
 #include <alnico/alnico.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { CORE_SET_WORDS = 16, CORE_SET_UNITS = CORE_SET_WORDS * 64 };
@@ -18,6 +19,7 @@ struct topology {
     uint64_t host_id;        /* equal exactly for processes that share a kernel (boot id)
                                 and its network, as processes must that share memory, and
                                 whose ALNICO_HOST is the same */
+    uint64_t kernel_id;      /* equal for all hosts of one kernel, such as containers */
     int cores, units;        /* physical cores, and processing units that may be used at all */
     int numa_nodes;          /* at least 1 */
     size_t l1, l2, l3;       /* data cache bytes seen by one core; 0 if unknown */
@@ -33,6 +35,9 @@ alnico_status_t topology_read(struct topology *out);
 
 /* Only the host's identity, at once: struct topology's host_id. */
 uint64_t topology_host_id(void);
+
+/* Whether a process of the same kernel may run on a unit that this one may. */
+bool topology_shares(const struct topology *topology, const struct core_set *process);
 
 /* The unit for a rank's engine thread: one that no bound rank of the host uses, or -1 for none (do
  * not bind). `process` holds each of the host's `ranks` ranks' own sets; `rank` is the caller's

@@ -25,6 +25,14 @@ static void test_map(void)
     alnico_comm_destroy(comm);
 }
 
+/* Hosts of one kernel: whoever may run where this rank does is counted, whichever host it is on. */
+static void test_ranks_of_all_hosts_share_the_units(void)
+{
+    alnico_comm_t comm = world_comm(NULL);
+    REQUIRE(comm->crowded == (world_size() > comm->family->topology.units));
+    alnico_comm_destroy(comm);
+}
+
 static void test_a_split_has_a_map_of_its_own(void)
 {
     alnico_comm_t comm = world_comm(NULL), part;
@@ -63,6 +71,7 @@ int main(void)
     REQUIRE(world_size() <= (int)(sizeof names / sizeof *names));
     setenv("ALNICO_HOST", names[world_rank()], 1);
     WORLD_RUN(test_map);
+    WORLD_RUN(test_ranks_of_all_hosts_share_the_units);
     WORLD_RUN(test_a_split_has_a_map_of_its_own);
     WORLD_RUN(test_allreduce);
     return world_end();

@@ -80,7 +80,7 @@ struct alnico_comm {
     struct host_map *map;       /* which rank is on which machine */
     int hosts;                  /* machines that its ranks are spread over */
     int local_rank, local_size; /* among the ranks of this machine */
-    bool crowded;               /* more of them than units: a waiting rank must not spin */
+    bool crowded;               /* more ranks than units to run on: a waiting rank must not spin */
     const struct device_ops *device;
     int device_index; /* which of the devices of its kind */
     void *stream;

@@ -17,7 +17,7 @@
 struct member {
     int32_t status; /* how the rank has fared */
     char detail[188];
-    uint64_t host_id;
+    uint64_t host_id, kernel_id;
     struct core_set process;
     struct settings settings; /* rank 0's count */
     int id;                   /* the next communicator's, as far as this rank knows */
@@ -77,15 +77,27 @@ static int engine_core(const alnico_comm_t comm, const struct core_set *sets)
     return -1;
 }
 
-static alnico_status_t start_engine(alnico_comm_t comm, const struct core_set *sets)
+/* The ranks that may run where this one does, those of other hosts of one kernel among them. */
+static int count_rivals(alnico_comm_t comm, const struct member *members)
+{
+    const struct topology *topology = &comm->family->topology;
+    int count = 0;
+    for (int i = 0; i < comm->size; i++)
+        count += members[i].kernel_id == topology->kernel_id &&
+                 topology_shares(topology, &members[i].process);
+    return count;
+}
+
+static alnico_status_t start_engine(alnico_comm_t comm, const struct member *members,
+                                    const struct core_set *sets)
 {
     struct family *family = comm->family;
-    int units = family->topology.units;
-    comm->crowded = comm->local_size > units;
+    int units = family->topology.units, rivals = count_rivals(comm, members);
+    comm->crowded = rivals > units;
     if (family->engine)
         return ALNICO_SUCCESS;
     struct engine_options options = {.threaded = comm->transport->concurrent,
-                                     .crowded = 2 * comm->local_size > units,
+                                     .crowded = 2 * rivals > units,
                                      .core = engine_core(comm, sets)};
     return engine_create(&options, &family->engine);
 }
@@ -156,6 +168,7 @@ static void describe(alnico_comm_t comm, struct member *out)
 {
     const struct family *family = comm->family;
     out->host_id = family->topology.host_id;
+    out->kernel_id = family->topology.kernel_id;
     out->process = family->topology.process;
     out->settings = family->settings;
     out->id = atomic_load(&next_id);
@@ -229,7 +242,7 @@ static alnico_status_t equip(alnico_comm_t comm, const struct member *members,
     TRY(learn_places(comm, members, sets));
     TRY(tuning_steps_init(&comm->tuning, &comm->family->tuning, (int)comm->device->kind, comm->size,
                           comm->hosts));
-    return start_engine(comm, sets);
+    return start_engine(comm, members, sets);
 }
 
 static alnico_status_t meet(alnico_comm_t comm, const struct creation *made, alnico_status_t status)

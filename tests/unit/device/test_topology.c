@@ -174,6 +174,20 @@ static void the_machine_at_hand_matches_the_system(void **state)
     assert_true(topology.host_id != 0 && topology.host_id == topology_host_id());
 }
 
+static void a_process_shares_units_that_both_may_run_on(void **state)
+{
+    (void)state;
+    struct topology topology = {0};
+    struct core_set process = {{0}};
+    topology.usable.bits[2] = 0x30;
+    assert_false(topology_shares(&topology, &process));
+    process.bits[1] = 0x30;
+    process.bits[2] = 0xc0;
+    assert_false(topology_shares(&topology, &process));
+    process.bits[2] = 0xe0;
+    assert_true(topology_shares(&topology, &process));
+}
+
 static void a_synthetic_machine_is_read_as_described(void **state)
 {
     (void)state;
@@ -247,6 +261,7 @@ int main(void)
         cmocka_unit_test(only_usable_units_are_chosen),
         cmocka_unit_test(engines_never_collide),
         cmocka_unit_test(the_machine_at_hand_matches_the_system),
+        cmocka_unit_test(a_process_shares_units_that_both_may_run_on),
         cmocka_unit_test(a_synthetic_machine_is_read_as_described),
         cmocka_unit_test(binding_moves_the_thread),
         cmocka_unit_test(impossible_units_are_refused),
