@@ -51,7 +51,7 @@ static void rank_run(struct rank *rank)
         REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
         REQUIRE_STATUS(alnico_comm_duplicate(host, stream, &device), ALNICO_SUCCESS);
     }
-    const struct trainer_place place = {host, device, stream};
+    const struct trainer_place place = {.host = host, .device = device, .stream = stream};
     options.progress = stop_when;
     options.context = job;
     options.stop = &job->stop;

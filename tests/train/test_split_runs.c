@@ -51,7 +51,7 @@ static void rank_run(struct rank *rank)
         REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
         REQUIRE_STATUS(alnico_comm_duplicate(host, stream, &device), ALNICO_SUCCESS);
     }
-    const struct trainer_place place = {host, device, stream};
+    const struct trainer_place place = {.host = host, .device = device, .stream = stream};
     options.progress = tested;
     options.context = job;
     if (job->other && rank->rank + 1 == rank->size)
@@ -152,6 +152,93 @@ static void bytes_of_moves_are_counted(void **unused)
         ranks_run(2, rank_run, &job);
         assert_int_equal(job.report.move_bytes,
                          passes * 2 * sizeof(float) * (4 * 8 * 16 + 2 * 2 * 4 * 32));
+    }
+}
+
+struct costs {
+    const char *model;
+    int parts;
+    bool late;
+    size_t moves;
+    struct trainer_move first[4]; /* without what is computed beside them */
+};
+
+static void costs_run(struct rank *rank)
+{
+    const struct costs *costs = rank->argument;
+    struct job job = job_make(costs->model, "synthetic:16x16x3", 4, 1);
+    struct trainer_communication out;
+    alnico_comm_t host = ranks_comm(rank, NULL);
+    char split[16];
+    const struct trainer_place place = {.host = host, .part = rank->rank, .parts = costs->parts};
+    snprintf(split, sizeof split, "rows=%d", costs->parts);
+    job.options.split = split;
+    job.options.norm = NORM_SAMPLE;
+    job.options.late = costs->late;
+    job.options.tests = job.options.validate_every = 0;
+    REQUIRE_STATUS(trainer_communication(&job.options, &place, &out), ALNICO_SUCCESS);
+    REQUIRE(out.moves == costs->moves);
+    for (size_t i = 0; i < 4; i++) {
+        const struct trainer_move *move = &out.move[i], *expected = &costs->first[i];
+        REQUIRE(move->bucket == expected->bucket && move->messages == expected->messages &&
+                move->bytes == expected->bytes && move->beside >= 0);
+    }
+    for (size_t i = 0; i < TRAINER_SIZES; i++)
+        REQUIRE(out.message_bytes[i] > 0 && out.message_seconds[i] > 0);
+    trainer_communication_free(&out);
+    alnico_comm_destroy(host);
+}
+
+/* The passes of two parts of two or four, which send nothing: of four there are only two ranks. The cnn's
+ * moves as above; backward dense1's gradient leaves when no bucket is full, conv2's when dense1's weights
+ * have filled two of three, as dense1's does if nothing is computed beside it. Of four parts a rank in the
+ * middle has two neighbours, and an image for each of the others. ResNet-20 begins with the two sums of 16 channels, then a row of 16 x 16 an image. */
+static void moves_cost_as_by_hand(void **unused)
+{
+    (void)unused;
+    const size_t row = 4 * 8 * 16 * sizeof(float), image = 4 * 32 * sizeof(float);
+    struct costs cases[] = {
+        {"cnn",
+         2,
+         false,
+         4,
+         {{0, 1, row, 0}, {0, 1, 4 * image, 0}, {1, 1, 4 * image, 0}, {3, 1, row, 0}}},
+        {"cnn",
+         2,
+         true,
+         4,
+         {{0, 1, row, 0}, {0, 1, 4 * image, 0}, {3, 1, 4 * image, 0}, {3, 1, row, 0}}},
+        {"cnn",
+         4,
+         false,
+         4,
+         {{0, 2, 2 * row, 0}, {0, 3, 3 * image, 0}, {1, 3, 3 * image, 0}, {3, 2, 2 * row, 0}}},
+        {"resnet20",
+         2,
+         false,
+         80,
+         {{0, 1, 256, 0}, {0, 1, 2 * row, 0}, {0, 1, 256, 0}, {0, 1, 2 * row, 0}}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ranks_run(2, costs_run, &cases[i]);
+}
+
+/* A part by itself goes through a run: of a split of channels, too, whose own filters are clipped. */
+static void parts_run_by_themselves(void **unused)
+{
+    (void)unused;
+    static const char *const splits[] = {"rows=2", "rows=2;dense1:channels=2"};
+    for (int i = 0; i < 4; i++) {
+        const struct trainer_place place = {.part = i % 2, .parts = 2};
+        struct job job = job_make("cnn", "synthetic:16x16x3", 4, 10);
+        struct trainer_report report;
+        job.options.split = splits[i / 2];
+        job.options.norm = NORM_SAMPLE;
+        job.options.optimizer.rate = 0;
+        job.options.optimizer.clip = 1e-3;
+        job.options.tests = job.options.validate_every = 0;
+        assert_int_equal(trainer_run(&job.options, &place, &report), ALNICO_SUCCESS);
+        assert_true(report.own_steps == 10 && report.phases[PHASE_FORWARD] > 0);
     }
 }
 
@@ -287,6 +374,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_learn_as_one_rank),
         cmocka_unit_test(bytes_of_moves_are_counted),
+        cmocka_unit_test(moves_cost_as_by_hand),
+        cmocka_unit_test(parts_run_by_themselves),
         cmocka_unit_test(filters_are_updated_as_one),
         cmocka_unit_test(checkpoints_go_on_with_other_splits),
         cmocka_unit_test(bad_runs_are_refused),

@@ -55,7 +55,7 @@ static void rank_run(struct rank *rank)
     options.progress = note;
     options.context = job;
     options.stop = &job->stop[rank->rank];
-    const struct trainer_place place = {host, device, stream};
+    const struct trainer_place place = {.host = host, .device = device, .stream = stream};
     REQUIRE_STATUS(trainer_run(&options, &place, &job->reports[rank->rank]), ALNICO_SUCCESS);
     alnico_comm_destroy(device);
     alnico_comm_destroy(host);

@@ -7,20 +7,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static double move_alone(const struct step_parts *parts, const struct step_move *move)
+{
+    return parts->alpha * (double)move->messages + parts->beta * (double)move->bytes;
+}
+
+static double move_exposed(const struct step_parts *parts, const struct step_move *move,
+                           bool overlapped)
+{
+    const double alone = move_alone(parts, move);
+    return overlapped ? fmax((1 - parts->hidden) * alone, alone - move->beside) : alone;
+}
+
+static double moves_exposed(const struct step_parts *parts, size_t bucket, bool overlapped)
+{
+    double sum = 0;
+    for (size_t i = 0; i < parts->move_count; i++)
+        if (parts->moves[i].bucket == bucket)
+            sum += move_exposed(parts, &parts->moves[i], overlapped);
+    return sum;
+}
+
+double step_moves_exposed(const struct step_parts *parts, bool overlapped)
+{
+    double sum = 0;
+    for (size_t bucket = 0; bucket <= parts->count; bucket++)
+        sum += moves_exposed(parts, bucket, overlapped);
+    return sum;
+}
+
 double step_seconds(const struct step_parts *parts, const double *communication, bool overlapped)
 {
     double now = 0, link = 0;
-    for (size_t i = 0; i < parts->count; i++)
-        if (overlapped) {
-            now += parts->buckets[i].backward;
-            link = fmax(now, link) + communication[i];
-            now += (1 - parts->hidden) * communication[i];
-        } else {
-            now += parts->buckets[i].backward;
-            link += communication[i];
-        }
+    for (size_t i = 0; i < parts->count; i++) {
+        now += parts->buckets[i].backward + moves_exposed(parts, 1 + i, overlapped);
+        link = (overlapped ? fmax(now, link) : link) + communication[i];
+        now += overlapped ? (1 - parts->hidden) * communication[i] : 0;
+    }
     const double both = overlapped ? fmax(now, link) : now + link;
-    return parts->input + parts->forward + both + parts->update;
+    return parts->input + parts->forward + moves_exposed(parts, 0, overlapped) + both +
+           parts->update;
 }
 
 struct step_costs step_costs_fit(const size_t *bytes, const double *seconds, size_t count,
@@ -57,12 +83,20 @@ double step_costs_at(struct step_costs costs, int ranks, size_t bytes)
 cJSON *step_parts_json(const struct step_parts *parts)
 {
     cJSON *object =
-        json_add(cJSON_CreateObject(), "images %zu input %g forward %g update %g hidden %g",
+        json_add(cJSON_CreateObject(), "images %g input %g forward %g update %g hidden %g",
                  parts->images, parts->input, parts->forward, parts->update, parts->hidden);
     cJSON *buckets = cJSON_AddArrayToObject(object, "buckets");
     for (size_t i = 0; i < parts->count; i++)
         json_add(json_row(buckets), "bytes %zu backward %g", parts->buckets[i].bytes,
                  parts->buckets[i].backward);
+    if (!parts->move_count)
+        return object;
+    json_add(object, "alpha %g beta %g", parts->alpha, parts->beta);
+    cJSON *moves = cJSON_AddArrayToObject(object, "moves");
+    for (size_t i = 0; i < parts->move_count; i++)
+        json_add(json_row(moves), "bucket %zu messages %zu bytes %zu beside %g",
+                 parts->moves[i].bucket, parts->moves[i].messages, parts->moves[i].bytes,
+                 parts->moves[i].beside);
     return object;
 }
 
@@ -91,6 +125,35 @@ static bool buckets_read(const cJSON *rows, struct step_parts *out, char *error,
     return true;
 }
 
+/* Moves, which only a split network has. */
+static bool moves_read(const cJSON *object, struct step_parts *out, char *error, size_t room)
+{
+    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(object, "moves");
+    double bucket, messages, bytes;
+    if (!rows)
+        return true;
+    out->moves = calloc((size_t)cJSON_GetArraySize(rows) + 1, sizeof *out->moves);
+    if (!out->moves) {
+        snprintf(error, room, "no memory for 'moves'");
+        return false;
+    }
+    if (!number_read(object, "alpha", 1e9, &out->alpha, error, room) ||
+        !number_read(object, "beta", 1e9, &out->beta, error, room))
+        return false;
+    for (const cJSON *row = rows->child; row; row = row->next) {
+        struct step_move *move = &out->moves[out->move_count++];
+        if (!number_read(row, "bucket", (double)out->count, &bucket, error, room) ||
+            !number_read(row, "messages", 0x1p53, &messages, error, room) ||
+            !number_read(row, "bytes", 0x1p53, &bytes, error, room) ||
+            !number_read(row, "beside", 1e9, &move->beside, error, room))
+            return false;
+        move->bucket = (size_t)bucket;
+        move->messages = (size_t)messages;
+        move->bytes = (size_t)bytes;
+    }
+    return true;
+}
+
 bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, size_t room)
 {
     const struct {
@@ -99,23 +162,26 @@ bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, s
     } numbers[] = {{"input", &out->input, 1e9},
                    {"forward", &out->forward, 1e9},
                    {"update", &out->update, 1e9},
-                   {"hidden", &out->hidden, 1}};
+                   {"hidden", &out->hidden, 1},
+                   {"images", &out->images, 0x1p53}};
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(object, "buckets");
-    double images;
     *out = (struct step_parts){0};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!number_read(object, numbers[i].key, numbers[i].most, numbers[i].out, error, room))
             return false;
-    if (!number_read(object, "images", 0x1p53, &images, error, room))
-        return false;
-    out->images = (size_t)images;
     const size_t count = cJSON_IsArray(rows) ? (size_t)cJSON_GetArraySize(rows) : 0;
     out->buckets = calloc(count + 1, sizeof *out->buckets);
     if (!count || !out->buckets)
         snprintf(error, room, "'buckets' is not a list of at least one");
-    else if (buckets_read(rows, out, error, room))
+    else if (buckets_read(rows, out, error, room) && moves_read(object, out, error, room))
         return true;
-    free(out->buckets);
-    out->buckets = NULL;
+    step_parts_free(out);
     return false;
+}
+
+void step_parts_free(struct step_parts *parts)
+{
+    free(parts->buckets);
+    free(parts->moves);
+    *parts = (struct step_parts){0};
 }

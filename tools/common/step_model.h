@@ -15,20 +15,34 @@ struct step_bucket {
     size_t bytes;    /* on the wire */
 };
 
+/* Where a rank waits for others in a pass of a split network: for boxes of a move, or for sums. */
+struct step_move {
+    size_t bucket;          /* 1 + that which backward fills next; 0: in the forward pass */
+    size_t messages, bytes; /* sent or received, whichever are more */
+    double beside;          /* seconds of computing while they travel */
+};
+
 /* Seconds of one rank's step without the others. */
 struct step_parts {
     double input; /* until the batch is on the device */
     double forward, update;
     double hidden; /* 0 to 1: the share of communication beside which computing goes on */
-    size_t images; /* of one rank's batch */
+    double images; /* of one rank's batch; of a split network its share of them */
     size_t count;
     struct step_bucket *buckets;
+    double alpha, beta; /* seconds of a move's message, and of a byte of it */
+    size_t move_count;
+    struct step_move *moves; /* in their order */
 };
 
 /* Seconds of a step whose buckets take so many seconds each to communicate: overlapped with the
  * backward pass, or behind it. A bucket waits for those before it; what is not hidden of it
- * prolongs the backward pass. */
+ * prolongs the backward pass. A move prolongs its pass by what of it is not hidden, or goes on when the
+ * computing beside it has ended; not overlapped, by all of it. */
 double step_seconds(const struct step_parts *parts, const double *communication, bool overlapped);
+
+/* Seconds by which all moves prolong the passes. */
+double step_moves_exposed(const struct step_parts *parts, bool overlapped);
 
 /* Seconds of an allreduce: alpha + beta * bytes on some ranks. */
 struct step_costs {
@@ -45,8 +59,9 @@ struct step_costs step_costs_fit(const size_t *bytes, const double *seconds, siz
  * ranks, as a ring's or Rabenseifner's. No ranks but one cost nothing. */
 double step_costs_at(struct step_costs costs, int ranks, size_t bytes);
 
-/* As JSON, and back. What is wrong is named in `error`; on success the caller frees the buckets. */
+/* As JSON, and back. What is wrong is named in `error`; on success the caller calls step_parts_free. */
 cJSON *step_parts_json(const struct step_parts *parts);
 bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, size_t room);
+void step_parts_free(struct step_parts *parts);
 
 #endif

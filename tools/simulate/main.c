@@ -143,6 +143,6 @@ int main(int argc, char **argv)
         wrong += run_sweep(&options, options.ranks[i], json);
     program_json_write(options.json, json);
     free(command);
-    steps_free(&options.steps);
+    step_parts_free(&options.steps);
     return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }

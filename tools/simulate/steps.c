@@ -24,12 +24,6 @@ alnico_status_t steps_read(const char *path, struct step_parts *out)
     return status;
 }
 
-void steps_free(struct step_parts *parts)
-{
-    free(parts->buckets);
-    *parts = (struct step_parts){0};
-}
-
 static int by_size(const void *a, const void *b)
 {
     const size_t x = *(const size_t *)a, y = *(const size_t *)b;
@@ -110,7 +104,7 @@ void steps_report(const struct simulate_options *options, int ranks,
     printf("# step: %.3f ms alone, %.3f ms of communication\n", 1e3 * alone, 1e3 * sum);
     for (int late = 0; late < 2; late++) {
         const char *name = late ? "not_overlapped" : "overlapped";
-        const double images = (double)parts->images * ranks / step[late];
+        const double images = parts->images * ranks / step[late];
         printf(
             "# step, %-15s %.3f ms, %.0f images/s, speed-up %.2f, exposed communication %.1f %%\n",
             late ? "not overlapped:" : "overlapped:", 1e3 * step[late], images,

@@ -5,10 +5,9 @@
 
 #include "tools/simulate/report.h"
 
-/* Reads the file's object `prediction`; steps_free ends it. Errors: ARGUMENT or MEMORY, with a
+/* Reads the file's object `prediction`; step_parts_free ends it. Errors: ARGUMENT or MEMORY, with a
  * detail that names the file and what is wrong. */
 alnico_status_t steps_read(const char *path, struct step_parts *out);
-void steps_free(struct step_parts *parts);
 
 /* The sizes of its buckets, each once, rising. Returns how many there are, at most `most` of which
  * are written. */

@@ -351,8 +351,10 @@ static const struct option_row table[] = {
      OPTION_TEXT, FIELD(compress), .read = check_compress, .key = "compress"},
     {"wire", 0, "TYPE", "--compress as the type: fp32, bf16 or fp16", OPTION_CHOICE, FIELD(wire),
      .given = offsetof(struct train_options, wired), .choice = precision_at, .key = "wire"},
-    {"no-overlap", 0, NULL, "send gradients after the backward pass, not during it", OPTION_FLAG,
-     TRAINER(late)},
+    {"no-overlap", 0, NULL,
+     "send gradients after the backward pass, not during it, and in moves of a split network with "
+     "nothing beside them",
+     OPTION_FLAG, TRAINER(late)},
     {"every", 0, "H", "of weights: steps between two averages (1)", OPTION_NUMBER, TRAINER(every),
      .least = 1, .most = INT64_MAX, .key = "every"},
     {"average-state", 0, NULL,
@@ -577,8 +579,8 @@ static void check_parts(struct argp_state *state, struct train_options *options)
                    norm_group_name(trainer->norm));
     if (options->normed && trainer->compute.frozen)
         argp_error(state, "--norm: with --freeze-norm there are no means to take");
-    if (options->describe || options->profile || options->predict_count)
-        argp_error(state, "%s: neither --describe, --profile nor --predict goes with it", option);
+    if (options->describe || options->profile)
+        argp_error(state, "%s: neither --describe nor --profile goes with it", option);
     if (!kernels_find(trainer->kernels)->copy)
         argp_error(state, "%s: the %s kernels do not take it", option, trainer->kernels);
     if (trainer->shrinks)

@@ -25,6 +25,7 @@ struct measured {
     struct step_costs costs; /* of the communicator; ranks 1: none */
     double alone;            /* a step of one rank by itself */
     double step[2];          /* of all ranks: overlapped, then not; 0: not measured */
+    double halo[2];          /* waits of a split network in it */
 };
 
 static void readings_append(void *context, const struct trainer_progress *progress)
@@ -46,15 +47,20 @@ static double readings_median(struct readings *r, enum phase phase)
     return median(r->seconds[phase] + skipped, r->count - skipped);
 }
 
-/* Each rank trains by itself, all at once: they share their hosts as they will. */
-static alnico_status_t alone_measure(struct trainer_options options, void *stream,
-                                     struct measured *out, double *backward)
+/* Each rank trains its part by itself, all at once: they share their hosts as they will. Without what
+ * the others know of their parts there is nothing to learn. */
+static alnico_status_t alone_measure(struct trainer_options options,
+                                     const struct trainer_place *all, struct measured *out,
+                                     double *backward)
 {
-    const struct trainer_place place = {.stream = stream};
+    const struct trainer_place place = {
+        .stream = all->stream, .part = all->part, .parts = all->parts};
     struct trainer_report report;
     struct readings *readings = calloc(1, sizeof *readings);
     if (!readings)
         return error_set(ALNICO_ERROR_MEMORY, "predict: no memory");
+    if (place.parts)
+        options.optimizer.rate = 0;
     options.progress = readings_append;
     options.context = readings;
     const alnico_status_t status = trainer_run(&options, &place, &report);
@@ -87,6 +93,26 @@ static void parts_agree(struct measured *out, double *backward)
     *backward = numbers[4];
 }
 
+static alnico_status_t moves_fill(struct measured *out,
+                                  const struct trainer_communication *communication)
+{
+    const size_t count = communication->moves;
+    const struct trainer_move *move = communication->move;
+    out->parts.moves = calloc(count + 1, sizeof *out->parts.moves);
+    if (!out->parts.moves)
+        return error_set(ALNICO_ERROR_MEMORY, "predict: no memory for %zu moves", count);
+    for (out->parts.move_count = 0; out->parts.move_count < count; out->parts.move_count++, move++)
+        out->parts.moves[out->parts.move_count] =
+            (struct step_move){move->bucket, move->messages, move->bytes, move->beside};
+    if (!count || out->ranks == 1)
+        return ALNICO_SUCCESS;
+    const struct step_costs costs = step_costs_fit(
+        communication->message_bytes, communication->message_seconds, TRAINER_SIZES, out->ranks);
+    out->parts.alpha = costs.alpha;
+    out->parts.beta = costs.beta;
+    return ALNICO_SUCCESS;
+}
+
 /* Takes the buckets over, whose backward times become shares of what the whole took in a run. */
 static alnico_status_t
 parts_fill(struct measured *out, const struct trainer_communication *communication, double backward)
@@ -110,7 +136,7 @@ parts_fill(struct measured *out, const struct trainer_communication *communicati
     if (out->ranks > 1)
         out->costs =
             step_costs_fit(communication->bytes, communication->seconds, count, out->ranks);
-    return ALNICO_SUCCESS;
+    return moves_fill(out, communication);
 }
 
 static alnico_status_t all_measure(struct trainer_options options,
@@ -121,6 +147,7 @@ static alnico_status_t all_measure(struct trainer_options options,
         options.late = late;
         TRY(trainer_run(&options, place, &report));
         out->step[late] = report.step_seconds;
+        out->halo[late] = report.phases[PHASE_HALO] / (double)report.own_steps;
     }
     return ALNICO_SUCCESS;
 }
@@ -129,11 +156,22 @@ static alnico_status_t measure(const struct train_options *options,
                                const struct trainer_place *place, struct measured *out)
 {
     struct trainer_communication communication;
+    struct trainer_place apart = *place;
     double backward = 0;
-    TRY(alone_measure(options->trainer, place->stream, out, &backward));
+    if (trainer_splits(&options->trainer)) {
+        apart.part = alnico_comm_rank(place->host);
+        apart.parts = out->ranks;
+    }
+    TRY(alone_measure(options->trainer, &apart, out, &backward));
     parts_agree(out, &backward);
-    TRY(trainer_communication(&options->trainer, place, &communication));
-    const alnico_status_t status = parts_fill(out, &communication, backward);
+    TRY(trainer_communication(&options->trainer, &apart, &communication));
+    alnico_status_t status = parts_fill(out, &communication, backward);
+    for (int i = 0; status == ALNICO_SUCCESS && i < options->predict_count; i++)
+        if (communication.own && options->predict[i] > out->ranks)
+            status = error_set(ALNICO_ERROR_ARGUMENT,
+                               "--predict %d: expected the %d ranks at hand, over which channels "
+                               "are split",
+                               options->predict[i], out->ranks);
     trainer_communication_free(&communication);
     TRY(status);
     return all_measure(options->trainer, place, out);
@@ -170,6 +208,12 @@ static void head_print(const struct measured *m)
             "%.1f us and %.2f GB/s a message\n",
             m->parts.count, m->ranks, 1e3 * sent, 100 * m->parts.hidden, 1e6 * m->costs.alpha,
             1e-9 / m->costs.beta);
+    if (m->parts.move_count)
+        printf("# %zu moves and sums: %.3f ms by themselves, prolong the step by %.3f ms; measured "
+               "waits %.3f ms, overlapped %.3f ms; %.1f us and %.2f GB/s a message\n",
+               m->parts.move_count, 1e3 * step_moves_exposed(&m->parts, false),
+               1e3 * step_moves_exposed(&m->parts, true), 1e3 * m->halo[1], 1e3 * m->halo[0],
+               1e6 * m->parts.alpha, 1e-9 / m->parts.beta);
     printf("#%6s  %-30s  %-30s  %s\n", "", "overlapped", "not overlapped",
            "measured, predicted / measured");
     printf("#%6s", "ranks");
@@ -182,8 +226,8 @@ static void row_print(const struct measured *m, int ranks, const double step[2])
 {
     printf(" %6d", ranks);
     for (int late = 0; late < 2; late++)
-        printf("  %10.3f %10.0f %8.2f", 1e3 * step[late],
-               (double)m->parts.images * ranks / step[late], ranks * m->alone / step[late]);
+        printf("  %10.3f %10.0f %8.2f", 1e3 * step[late], m->parts.images * ranks / step[late],
+               ranks * m->alone / step[late]);
     for (int late = 0; late < 2 && ranks == m->ranks; late++)
         printf("  %10.3f %5.2f", 1e3 * m->step[late], step[late] / m->step[late]);
     printf("\n");
@@ -194,10 +238,9 @@ static void row_json(cJSON *rows, const struct measured *m, int ranks, const dou
     static const char *const names[] = {"overlapped", "not_overlapped"};
     cJSON *row = json_add(json_row(rows), "ranks %d", ranks);
     for (int late = 0; late < 2; late++) {
-        cJSON *way =
-            json_add(cJSON_AddObjectToObject(row, names[late]),
-                     "step %g images_per_second %g speed_up %g", step[late],
-                     (double)m->parts.images * ranks / step[late], ranks * m->alone / step[late]);
+        cJSON *way = json_add(cJSON_AddObjectToObject(row, names[late]),
+                              "step %g images_per_second %g speed_up %g", step[late],
+                              m->parts.images * ranks / step[late], ranks * m->alone / step[late]);
         if (ranks == m->ranks && m->step[late] > 0)
             json_add(way, "measured %g", m->step[late]);
     }
@@ -224,8 +267,11 @@ static cJSON *measured_print(const struct train_options *options, const struct m
 alnico_status_t train_predict(const struct train_options *options,
                               const struct trainer_place *place, cJSON **out)
 {
-    struct measured m = {.ranks = alnico_comm_size(place->host),
-                         .parts = {.images = options->trainer.batch}};
+    const int ranks = alnico_comm_size(place->host);
+    struct measured m = {.ranks = ranks,
+                         .parts = {.images = (double)options->trainer.batch *
+                                             trainer_image_parts(&options->trainer, ranks) /
+                                             ranks}};
     *out = NULL;
     for (int i = 0; m.ranks == 1 && i < options->predict_count; i++)
         if (options->predict[i] > 1)
@@ -233,10 +279,17 @@ alnico_status_t train_predict(const struct train_options *options,
                              "--predict %d: one rank measures no communicator; expected two or "
                              "more, or --predict 1 --json FILE and alnico-simulate --profile FILE",
                              options->predict[i]);
+    for (int i = 0; trainer_splits(&options->trainer) && i < options->predict_count; i++)
+        if (options->predict[i] % ranks)
+            return error_set(
+                ALNICO_ERROR_ARGUMENT,
+                "--predict %d: expected a multiple of the %d ranks that the network is "
+                "split over: each takes images of its own",
+                options->predict[i], ranks);
     const alnico_status_t status = measure(options, place, &m);
     if (status == ALNICO_SUCCESS && alnico_comm_rank(place->host) == 0)
         *out = measured_print(options, &m);
-    free(m.parts.buckets);
+    step_parts_free(&m.parts);
     free(m.seconds);
     return status;
 }

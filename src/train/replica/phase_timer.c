@@ -95,7 +95,7 @@ alnico_status_t phase_timer_create(struct replica *replica, size_t interval, siz
     if (is_inline(timer))
         timer->interval = 1;
     const alnico_status_t status = phase_timer_allocate(timer);
-    replica->waiting = (struct replica_waiting){timer, halo_mark};
+    replica->waiting = (struct replica_waiting){timer, halo_mark, NULL};
     if (status != ALNICO_SUCCESS)
         phase_timer_destroy(timer);
     else

@@ -341,8 +341,8 @@ alnico_status_t replica_forward(struct replica *replica, bool training)
  * the move before it. */
 static bool runs_in_halves(const struct replica *replica, size_t s)
 {
-    return s > 0 && replica->ops->backward_inputs && !replica_joint(replica, s) &&
-           replica_moves_step(replica->plan, s - 1) &&
+    return s > 0 && !replica->asked.late && replica->ops->backward_inputs &&
+           !replica_joint(replica, s) && replica_moves_step(replica->plan, s - 1) &&
            !replica_moves_nothing(replica->plan, s - 1, true) &&
            replica->plan->steps[s].in[0] == replica->plan->steps[s - 1].out;
 }

@@ -24,9 +24,11 @@ struct replica_extras {
 struct replica_setup {
     const struct kernels_ops *kernels;
     size_t batch; /* images, > 0; of a network that is split over ranks, those of all of them */
-    /* Of a network that is split: its ranks, on the device and stream of the kernels. */
+    /* Of a network that is split: its ranks, on the device and stream of the kernels. NULL: by itself,
+     * what others would send are zeros. */
     alnico_comm_t comm,
         norms; /* norms: those of this rank's batch norms, if they are over several */
+    bool late; /* nothing is computed while gradients travel in moves */
     uint64_t seed;
     bool sums; /* of the gradients of several passes */
     /* On a stream that is not inline batches are copied beside computing, from pinned memory.
@@ -49,11 +51,12 @@ struct replica_moves;
 struct replica_job;
 struct replica_failure;
 
-/* Is told before the stream waits for other ranks in a pass, which it was in, and behind the wait. mark
- * NULL: nobody. */
+/* Is told before the stream waits for other ranks in a pass, which it was in, and behind the wait; and
+ * where what it waits for begins to travel. NULL: nobody. */
 struct replica_waiting {
     void *context;
     alnico_status_t (*mark)(void *context, enum phase ended);
+    alnico_status_t (*start)(void *context, size_t step, bool backward);
 };
 
 /* Fields are read by the trainer, the strategies and the tests. */
@@ -180,8 +183,13 @@ size_t replica_moves_sent(const struct replica *replica);
 /* Whether a move does nothing: of gradients that nobody needs it is left out, on all ranks. */
 bool replica_moves_nothing(const struct plan *plan, size_t step, bool backward);
 
-/* Waits for other ranks in a forward or backward pass, at most. */
+/* Waits for other ranks in a forward and a backward pass, at most. What this rank sends or receives
+ * before one of them, whichever are more; sums count as recursive doubling's. */
+struct replica_messages {
+    size_t count, bytes;
+};
 size_t replica_waits(const struct replica *replica);
+struct replica_messages replica_messages(const struct replica *replica, size_t step);
 
 /* What was made before an error is for destroy. */
 alnico_status_t replica_moves_create(struct replica *replica);

@@ -18,8 +18,9 @@ struct replica_move {
 struct replica_moves {
     struct replica_move *all; /* by step */
     char *messages;           /* of any one move */
-    alnico_request_t request; /* of the one that travels; NULL: none does */
-    struct box_copy *copies;  /* collected for one call of the kernels */
+    alnico_request_t request; /* of the one that travels */
+    bool travels;
+    struct box_copy *copies; /* collected for one call of the kernels */
     size_t count;
 };
 
@@ -223,15 +224,26 @@ alnico_status_t replica_moves_unpack(struct replica *replica, size_t s, bool bac
     return copies_run(replica);
 }
 
-alnico_status_t replica_moves_start(struct replica *replica, size_t s, bool backward)
+static alnico_status_t messages_clear(const struct replica *replica, const struct move_end *to,
+                                      bool backward)
 {
-    const struct move_end held = move_held(replica, s), made = move_made(replica, s);
-    const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
+    const size_t each = datatype_bytes(message_type(replica->plan));
+    char *receives = to->messages;
+    for (size_t i = 0; i < to->count; i++) {
+        const size_t bytes = box_elements(&to->boxes[i].box) * each;
+        TRY(replica->device->clear(message_at(replica, to, i, true, backward, receives), bytes,
+                                   replica->stream));
+        receives += bytes;
+    }
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t messages_send(struct replica *replica, const struct move_end *from,
+                                     const struct move_end *to, bool backward)
+{
     const alnico_datatype_t type = message_type(replica->plan);
     alnico_comm_t comm = replica->asked.comm;
     char *sends = from->messages, *receives = to->messages;
-    if (!held.count && !made.count)
-        return ALNICO_SUCCESS;
     TRY(alnico_group_begin(comm));
     for (size_t i = 0; i < from->count; i++) {
         const size_t count = box_elements(&from->boxes[i].box);
@@ -248,6 +260,20 @@ alnico_status_t replica_moves_start(struct replica *replica, size_t s, bool back
     return alnico_group_end(comm, &replica->moves->request);
 }
 
+alnico_status_t replica_moves_start(struct replica *replica, size_t s, bool backward)
+{
+    const struct replica_waiting *waiting = &replica->waiting;
+    const struct move_end held = move_held(replica, s), made = move_made(replica, s);
+    const struct move_end *from = backward ? &made : &held, *to = backward ? &held : &made;
+    if (waiting->start)
+        TRY(waiting->start(waiting->context, s, backward));
+    replica->moves->travels = held.count || made.count;
+    if (!replica->moves->travels)
+        return ALNICO_SUCCESS;
+    return replica->asked.comm ? messages_send(replica, from, to, backward)
+                               : messages_clear(replica, to, backward);
+}
+
 static alnico_status_t phase_end(const struct replica *replica, enum phase phase)
 {
     const struct replica_waiting *waiting = &replica->waiting;
@@ -257,10 +283,12 @@ static alnico_status_t phase_end(const struct replica *replica, enum phase phase
 alnico_status_t replica_moves_wait(struct replica *replica, bool backward)
 {
     struct replica_moves *moves = replica->moves;
-    if (!moves->request)
+    if (!moves->travels)
         return ALNICO_SUCCESS;
+    moves->travels = false;
     TRY(phase_end(replica, backward ? PHASE_BACKWARD : PHASE_FORWARD));
-    TRY(alnico_wait(&moves->request));
+    if (moves->request)
+        TRY(alnico_wait(&moves->request));
     return phase_end(replica, PHASE_HALO);
 }
 
@@ -292,6 +320,24 @@ size_t replica_waits(const struct replica *replica)
     return 2 * count;
 }
 
+struct replica_messages replica_messages(const struct replica *replica, size_t s)
+{
+    const struct network *network = replica->network;
+    const struct node *node = &network->nodes[replica->plan->steps[s].first];
+    const struct move *move = &replica->moves->all[s].move;
+    const size_t each = datatype_bytes(message_type(replica->plan)), sends = move_sends(move),
+                 receives = move_receives(move);
+    struct replica_messages out = {0};
+    if (replica_moves_step(replica->plan, s))
+        return (struct replica_messages){
+            move->send_count > move->receive_count ? move->send_count : move->receive_count,
+            (sends > receives ? sends : receives) * each};
+    for (size_t n = 1; n < network->part->ranks / network->part->norm_parts; n *= 2)
+        out.count++;
+    out.bytes = out.count * 2 * node->bias.count * sizeof *replica->arenas.joint;
+    return out;
+}
+
 bool replica_joint(const struct replica *replica, size_t s)
 {
     const struct plan *plan = replica->plan;
@@ -302,9 +348,13 @@ bool replica_joint(const struct replica *replica, size_t s)
 alnico_status_t replica_join(struct replica *replica, size_t s, bool backward)
 {
     const struct node *node = &replica->network->nodes[replica->plan->steps[s].first];
+    const struct replica_waiting *waiting = &replica->waiting;
     double *joint = replica->arenas.joint;
+    if (waiting->start)
+        TRY(waiting->start(waiting->context, s, backward));
     TRY(phase_end(replica, backward ? PHASE_BACKWARD : PHASE_FORWARD));
-    TRY(alnico_allreduce(ALNICO_IN_PLACE, joint, 2 * node->bias.count, ALNICO_FLOAT64, ALNICO_SUM,
-                         replica->asked.norms));
+    if (replica->asked.norms)
+        TRY(alnico_allreduce(ALNICO_IN_PLACE, joint, 2 * node->bias.count, ALNICO_FLOAT64,
+                             ALNICO_SUM, replica->asked.norms));
     return phase_end(replica, PHASE_HALO);
 }

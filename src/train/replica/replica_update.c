@@ -48,9 +48,10 @@ bool replica_own_squares(const struct replica *replica, const struct optimizer_o
 
 alnico_status_t replica_squares_join(struct replica *replica)
 {
-    return alnico_allreduce(ALNICO_IN_PLACE, replica->arenas.squares,
-                            optimizer_squares_count(replica->network), ALNICO_FLOAT64, ALNICO_SUM,
-                            replica->asked.comm);
+    return replica->asked.comm ? alnico_allreduce(ALNICO_IN_PLACE, replica->arenas.squares,
+                                                  optimizer_squares_count(replica->network),
+                                                  ALNICO_FLOAT64, ALNICO_SUM, replica->asked.comm)
+                               : ALNICO_SUCCESS;
 }
 
 /* They are of all terms over the terms of one rank (network_terms), and meet no others. */

@@ -1,7 +1,8 @@
 /*
- * Costs of communicating a run's gradients: each bucket's backward time and the time of its
- * allreduce alone, and how much of communication goes on beside computing. Medians of some passes,
- * averaged over the ranks. Called by alnico-train --predict. See trainer.h.
+ * Costs of communicating in a run's steps: each bucket's backward time and the time of its allreduce
+ * alone, how much of communication goes on beside computing, and of a split network what its moves
+ * send, and what is computed meanwhile. Medians of some passes, averaged over the ranks. Called by
+ * alnico-train --predict. See trainer.h.
  */
 #include "train/trainer/state.h"
 
@@ -13,13 +14,19 @@
 
 enum { TRIALS = 9 };
 
+/* Bytes of the messages that are timed. */
+enum { MESSAGE_MOST = 1 << 20 };
+static const size_t message_sizes[TRAINER_SIZES] = {1 << 10, 1 << 14, 1 << 17, MESSAGE_MOST};
+
 struct measurement {
     struct trainer *trainer;
-    char *scratch;              /* what messages carry; as large as the gradients on the wire */
+    char *scratch;              /* what messages carry */
     alnico_request_t *requests; /* of each bucket */
-    uint64_t *stamps;           /* begin, when each bucket was filled, end */
-    size_t next;                /* bucket to be filled */
-    double *trials;             /* TRIALS for each of some numbers */
+    uint64_t
+        *stamps;    /* begin, when each bucket was filled, end; where each move starts and waits */
+    size_t next;    /* bucket to be filled */
+    double *trials; /* TRIALS for each of some numbers */
+    struct trainer_communication *out; /* whose moves are those of the pass so far */
 };
 
 static size_t bucket_begin(const struct trainer *trainer, size_t bucket)
@@ -31,6 +38,31 @@ static alnico_status_t stamp(const struct measurement *m, size_t at)
 {
     const struct replica *replica = m->trainer->replica;
     return replica->device->stamp(&m->stamps[at], replica->stream);
+}
+
+static size_t move_stamp(const struct measurement *m, size_t move)
+{
+    return m->trainer->buckets.count + 2 + 2 * move;
+}
+
+/* The functions of replica_waiting. No wait is told of a move that has messages on other ranks only. */
+static alnico_status_t move_started(void *context, size_t step, bool backward)
+{
+    struct measurement *m = context;
+    const struct replica_messages messages = replica_messages(m->trainer->replica, step);
+    const size_t at = m->out->moves++;
+    struct trainer_move *move = &m->out->move[at];
+    move->bucket = backward ? 1 + m->next : 0;
+    move->messages = messages.count;
+    move->bytes = messages.bytes;
+    TRY(stamp(m, move_stamp(m, at)));
+    return stamp(m, move_stamp(m, at) + 1);
+}
+
+static alnico_status_t move_waits(void *context, enum phase ended)
+{
+    const struct measurement *m = context;
+    return ended == PHASE_HALO ? ALNICO_SUCCESS : stamp(m, move_stamp(m, m->out->moves - 1) + 1);
 }
 
 static double between(const struct measurement *m, size_t from, size_t to)
@@ -78,6 +110,7 @@ static alnico_status_t pass_run(struct measurement *m, bool messages)
     const size_t count = m->trainer->buckets.count;
     struct replica *replica = m->trainer->replica;
     m->next = 0;
+    m->out->moves = 0;
     TRY(replica_forward(replica, true));
     TRY(stamp(m, 0));
     for (size_t i = 0; messages && i < count; i++)
@@ -111,9 +144,14 @@ static alnico_status_t passes_measure(struct measurement *m, struct trainer_comm
         TRY(pass_run(m, false));
         for (size_t i = 0; t < TRIALS && i <= count; i++)
             m->trials[i * TRIALS + t] = i < count ? between(m, i, i + 1) : between(m, 0, count + 1);
+        for (size_t i = 0; t < TRIALS && i < out->moves; i++)
+            m->trials[(count + 1 + i) * TRIALS + t] =
+                between(m, move_stamp(m, i), move_stamp(m, i) + 1);
     }
     for (size_t i = 0; i < count; i++)
         out->backward[i] = median_of(m, i);
+    for (size_t i = 0; i < out->moves; i++)
+        out->move[i].beside = median_of(m, count + 1 + i);
     *pass = median_of(m, count);
     return ALNICO_SUCCESS;
 }
@@ -126,6 +164,49 @@ static alnico_status_t messages_measure(struct measurement *m, struct trainer_co
             m->trials[t % TRIALS] = between(m, 0, 1); /* the last takes the place of the first */
         }
         out->seconds[i] = median_of(m, 0);
+    }
+    return ALNICO_SUCCESS;
+}
+
+/* From each rank to the next. */
+static alnico_status_t exchange_run(struct measurement *m, size_t bytes)
+{
+    const struct trainer *trainer = m->trainer;
+    alnico_comm_t comm = trainer->place.device;
+    TRY(stamp(m, 0));
+    TRY(alnico_group_begin(comm));
+    TRY(alnico_send(m->scratch, bytes, ALNICO_UINT8, (trainer->rank + 1) % trainer->size, comm));
+    TRY(alnico_recv(m->scratch + MESSAGE_MOST, bytes, ALNICO_UINT8,
+                    (trainer->rank + trainer->size - 1) % trainer->size, comm));
+    TRY(alnico_group_end(comm, &m->requests[0]));
+    TRY(alnico_wait(&m->requests[0]));
+    TRY(stamp(m, 1));
+    return replica_synchronize(trainer->replica);
+}
+
+static alnico_status_t exchanges_measure(struct measurement *m, struct trainer_communication *out)
+{
+    for (size_t i = 0; i < TRAINER_SIZES; i++) {
+        for (size_t t = 0; t <= TRIALS; t++) {
+            TRY(exchange_run(m, message_sizes[i]));
+            m->trials[t % TRIALS] = between(m, 0, 1);
+        }
+        out->message_bytes[i] = message_sizes[i];
+        out->message_seconds[i] = median_of(m, 0);
+    }
+    return trainer_allreduce(m->trainer, out->message_seconds, TRAINER_SIZES, ALNICO_AVERAGE);
+}
+
+/* Parts have the same moves, of different sizes. */
+static alnico_status_t moves_agree(struct measurement *m, struct trainer_communication *out)
+{
+    for (size_t i = 0; i < out->moves; i++) {
+        struct trainer_move *move = &out->move[i];
+        double most[] = {(double)move->messages, (double)move->bytes};
+        TRY(trainer_allreduce(m->trainer, most, 2, ALNICO_MAXIMUM));
+        TRY(trainer_allreduce(m->trainer, &move->beside, 1, ALNICO_AVERAGE));
+        move->messages = (size_t)most[0];
+        move->bytes = (size_t)most[1];
     }
     return ALNICO_SUCCESS;
 }
@@ -165,6 +246,9 @@ static alnico_status_t measurement_run(struct measurement *m, struct trainer_com
         TRY(messages_measure(m, out));
         TRY(hidden_measure(m, pass, out));
     }
+    if (m->trainer->place.device && out->moves)
+        TRY(exchanges_measure(m, out));
+    TRY(moves_agree(m, out));
     TRY(trainer_allreduce(m->trainer, out->backward, count, ALNICO_AVERAGE));
     TRY(trainer_allreduce(m->trainer, out->seconds, count, ALNICO_AVERAGE));
     return trainer_allreduce(m->trainer, &out->hidden, 1, ALNICO_AVERAGE);
@@ -173,15 +257,19 @@ static alnico_status_t measurement_run(struct measurement *m, struct trainer_com
 static alnico_status_t measurement_make(struct measurement *m, struct trainer_communication *out)
 {
     const struct trainer *trainer = m->trainer;
-    const struct device_ops *device = trainer->replica->device;
-    const size_t count = trainer->buckets.count,
-                 bytes = trainer->network->parameters * datatype_bytes(trainer->options->wire);
+    struct replica *replica = trainer->replica;
+    const struct device_ops *device = replica->device;
+    const size_t count = trainer->buckets.count, waits = replica_waits(replica),
+                 bytes = trainer->network->parameters * datatype_bytes(trainer->options->wire) +
+                         2 * MESSAGE_MOST;
     out->buckets = count;
+    out->own = trainer->network->shared < trainer->network->parameters;
+    out->move = calloc(waits + 1, sizeof *out->move);
     out->bytes = calloc(count + 1, sizeof *out->bytes);
     out->seconds = calloc(2 * (count + 1), sizeof *out->seconds);
     m->requests = calloc(count + 1, sizeof(alnico_request_t));
-    m->trials = calloc((count + 1) * TRIALS, sizeof *m->trials);
-    if (!out->bytes || !out->seconds || !m->requests || !m->trials)
+    m->trials = calloc((count + 1 + waits) * TRIALS, sizeof *m->trials);
+    if (!out->bytes || !out->seconds || !out->move || !m->requests || !m->trials)
         return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to measure %zu buckets", count);
     out->backward = out->seconds + count + 1;
     for (size_t i = 0; i < count; i++)
@@ -189,7 +277,9 @@ static alnico_status_t measurement_make(struct measurement *m, struct trainer_co
                         datatype_bytes(trainer->options->wire);
     TRY(device->alloc(bytes + 1, (void **)&m->scratch));
     TRY(device->clear(m->scratch, bytes, trainer->place.stream));
-    return device->pinned_alloc((count + 2) * sizeof *m->stamps, (void **)&m->stamps);
+    if (waits)
+        replica->waiting = (struct replica_waiting){m, move_waits, move_started};
+    return device->pinned_alloc((count + 2 + 2 * waits) * sizeof *m->stamps, (void **)&m->stamps);
 }
 
 alnico_status_t trainer_communication(const struct trainer_options *options,
@@ -197,7 +287,7 @@ alnico_status_t trainer_communication(const struct trainer_options *options,
                                       struct trainer_communication *out)
 {
     struct trainer trainer = trainer_make(options, place);
-    struct measurement m = {.trainer = &trainer};
+    struct measurement m = {.trainer = &trainer, .out = out};
     *out = (struct trainer_communication){0};
     alnico_status_t status = trainer_open(&trainer);
     if (status == ALNICO_SUCCESS)
@@ -218,5 +308,6 @@ void trainer_communication_free(struct trainer_communication *communication)
 {
     free(communication->bytes);
     free(communication->seconds);
+    free(communication->move);
     *communication = (struct trainer_communication){0};
 }

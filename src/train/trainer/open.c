@@ -218,6 +218,7 @@ static alnico_status_t trainer_replica(struct trainer *trainer)
     struct replica_setup setup =
         trainer_setup(trainer->options, trainer->train, trainer->rank, trainer->size);
     setup.stream = trainer->place.stream;
+    setup.late = trainer->options->late;
     if (trainer->whole)
         setup.batch *= (size_t)trainer->image_parts;
     TRY(replica_create(trainer->network, &setup, &trainer->replica));
@@ -280,11 +281,11 @@ static size_t steps_to_do(const struct trainer *trainer)
 /* Ranks that have parts of the same images stand side by side. */
 static void images_share(struct trainer *trainer)
 {
-    const int parts = (int)trainer_image_parts(trainer->options, trainer->size);
-    if (trainer->size % parts)
+    const int parts = (int)trainer_image_parts(trainer->options, trainer->part_count);
+    if (trainer->part_count % parts)
         return; /* the network will not be split either */
     trainer->image_parts = parts;
-    trainer->image_part = trainer->rank / (trainer->size / parts);
+    trainer->image_part = trainer->part / (trainer->part_count / parts);
 }
 
 /* The part of opening that each rank does by itself. */

@@ -85,7 +85,8 @@ alnico_status_t trainer_split(struct trainer *trainer)
 {
     const struct trainer_options *options = trainer->options;
     TRY(trainer_network(options, data_info(trainer->train), &trainer->whole));
-    TRY(trainer_part(options, trainer->whole, trainer->rank, trainer->size, &trainer->network));
+    TRY(trainer_part(options, trainer->whole, trainer->part, trainer->part_count,
+                     &trainer->network));
     assert(trainer->network->part->layouts[0].parts[AXIS_IMAGES] == trainer->image_parts);
     return own_check(trainer);
 }
@@ -97,8 +98,9 @@ static alnico_status_t own_gather(struct trainer *trainer, const float *part, fl
     const size_t count = trainer->whole->parameters;
     memset(out, 0, count * sizeof *out);
     part_give(trainer->network, part, out, trainer->rank == 0);
-    return alnico_allreduce(ALNICO_IN_PLACE, out, count, ALNICO_UINT32, ALNICO_SUM,
-                            trainer->place.host);
+    return trainer->place.host ? alnico_allreduce(ALNICO_IN_PLACE, out, count, ALNICO_UINT32,
+                                                  ALNICO_SUM, trainer->place.host)
+                               : ALNICO_SUCCESS;
 }
 
 static alnico_status_t part_allocate(const struct trainer *trainer, float **out)
@@ -140,7 +142,7 @@ alnico_status_t trainer_meet(struct trainer *trainer)
     const struct network_part *part = trainer->network->part;
     const struct trainer_place *place = &trainer->place;
     struct replica_setup *asked = &trainer->replica->asked;
-    if (!part || !place->device)
+    if (!part || !place->device || place->parts)
         return ALNICO_SUCCESS;
     TRY(alnico_comm_duplicate(place->device, place->stream, &trainer->moves));
     asked->comm = asked->norms = trainer->moves;

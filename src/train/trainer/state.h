@@ -19,6 +19,7 @@ struct trainer {
     alnico_comm_t shrunk_device; /* the same on the stream, if there is one */
     struct state *kept;          /* the last state known to be right; NULL: that at hand is */
     struct network *whole;       /* of which `network` is this rank's part; NULL: it is all */
+    int part, part_count;        /* of a split network */
     int image_part, image_parts; /* which images it takes; without a split those of its rank */
     alnico_comm_t moves, norms;  /* of a split network; NULL: none of their own */
     struct network *network;
@@ -95,8 +96,7 @@ alnico_status_t trainer_strategy(struct trainer *trainer);
 
 /* ---- trainer/split.c ---- */
 
-/* Whether the network is split over the ranks. A rank's part of it. */
-bool trainer_splits(const struct trainer_options *options);
+/* A rank's part of the network. */
 alnico_status_t trainer_part(const struct trainer_options *options, const struct network *whole,
                              int rank, int ranks, struct network **out);
 

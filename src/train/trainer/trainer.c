@@ -400,11 +400,14 @@ struct trainer trainer_make(const struct trainer_options *options,
 {
     alnico_comm_t host = place->host;
     const bool alone = !host || alnico_comm_size(host) == 1;
-    struct trainer trainer = {.options = options,
-                              .place = {.stream = place->stream},
-                              .rank = host ? alnico_comm_rank(host) : 0,
-                              .size = host ? alnico_comm_size(host) : 1};
+    struct trainer trainer = {
+        .options = options,
+        .place = {.stream = place->stream, .part = place->part, .parts = place->parts},
+        .rank = host ? alnico_comm_rank(host) : 0,
+        .size = host ? alnico_comm_size(host) : 1};
     trainer.begun = trainer.size;
+    trainer.part = place->parts ? place->part : trainer.rank;
+    trainer.part_count = place->parts ? place->parts : trainer.size;
     trainer.image_part = trainer.rank;
     trainer.image_parts = trainer.size;
     if (!alone) {

@@ -73,7 +73,8 @@ struct trainer_options {
      * are of the seed plus its rank. */
     size_t every;
     bool average_state, own_seeds;
-    bool late; /* the gradients meet after the backward pass, not during it */
+    bool
+        late; /* the gradients meet after the backward pass, not during it; nor do moves beside it */
     /* Strategy async: */
     bool bounded; /* workers are at most `staleness` steps apart */
     size_t staleness;
@@ -109,6 +110,9 @@ struct trainer_place {
     alnico_comm_t host;   /* on the CPU's inline stream, one rank each; NULL trains alone */
     alnico_comm_t device; /* of the same ranks, on the kernels' device and `stream`; NULL: host */
     void *stream;         /* where all computing is enqueued; NULL: the CPU's inline stream */
+    /* Of a split network this part of so many, by itself: what its moves and sums would bring are zeros.
+     * 0 parts: that of the rank. */
+    int part, parts;
 };
 
 /* The result, equal on all ranks but where it says otherwise. */
@@ -152,7 +156,9 @@ struct trainer_report {
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 
-/* Parts of the images in a run on so many ranks: each takes a batch of its own. */
+/* Whether the network is split over the ranks. Parts of the images in a run on so many ranks: each
+ * takes a batch of its own. */
+bool trainer_splits(const struct trainer_options *options);
 size_t trainer_image_parts(const struct trainer_options *options, int ranks);
 
 /* The memory that a run would take of the rank's device that needs the most, without making it. */
@@ -198,6 +204,15 @@ alnico_status_t trainer_profile(const struct trainer_options *options, void *str
                                 struct trainer_times *out);
 void trainer_times_free(struct trainer_times *times);
 
+/* A wait for other ranks in a pass of a split network, for boxes or sums. */
+struct trainer_move {
+    size_t bucket;          /* 1 + the one that backward fills next; 0: in the forward pass */
+    size_t messages, bytes; /* of the rank with the most: sent or received, whichever are more */
+    double beside; /* seconds of computing from where they leave to where they are needed */
+};
+
+enum { TRAINER_SIZES = 4 };
+
 /* Costs of communicating a run's gradients, bucket by bucket in the order in which backward fills
  * them: means over the ranks of medians of some passes. */
 struct trainer_communication {
@@ -206,10 +221,17 @@ struct trainer_communication {
     double *seconds;  /* of its allreduce alone; 0 on one rank */
     double *backward; /* seconds of the backward pass that fill it */
     double hidden;    /* 0 to 1: the share of communication that goes on beside computing */
+    bool own;         /* of some gradients each rank has its own */
+    size_t moves;     /* of a step of a split network, in their order; 0: none */
+    struct trainer_move *move;
+    /* Messages from rank to rank, each sending one while it receives one. */
+    size_t message_bytes[TRAINER_SIZES];
+    double message_seconds[TRAINER_SIZES];
 };
 
-/* Collective. The caller ends *out by trainer_communication_free, on errors too. Errors: as
- * trainer_run's; the place's communicators are aborted then. */
+/* With place->parts, passes are those of the part by itself. Collective. The caller ends *out by
+ * trainer_communication_free, on errors too. Errors: as trainer_run's; the place's communicators are
+ * aborted then. */
 alnico_status_t trainer_communication(const struct trainer_options *options,
                                       const struct trainer_place *place,
                                       struct trainer_communication *out);

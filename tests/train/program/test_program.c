@@ -85,7 +85,7 @@ static void usage_errors_exit_with_2(void **unused)
         {"--staleness 2", "--staleness: strategy allreduce"},
         {"--split rows", "--split rows: split 'rows', expected parts of images, rows and columns"},
         {"--split rows=2 --strategy weights", "--split: strategy weights has no use for it"},
-        {"--split rows=2 --describe", "--split: neither --describe, --profile nor --predict"},
+        {"--split rows=2 --describe", "--split: neither --describe nor --profile"},
         {"--norm sample", "--norm sample: without --split each rank has its own images"},
         {"--norm all --freeze-norm", "--norm: with --freeze-norm there are no means"},
         {"--norm few", "--norm few: expected local, sample or all"},
@@ -581,6 +581,20 @@ static void predictions_are_complete(void **unused)
     }
     assert_int_equal(rows, 3);
     cJSON_Delete(report);
+    snprintf(arguments, sizeof arguments,
+             "--predict 2,4 --split rows=2 --steps 12 --model cnn --data synthetic:8x8x1 --batch 8 "
+             "--json %s",
+             json_path);
+    expect(2, arguments, 0, "4 moves and sums: ");
+    report = report_read();
+    const cJSON *parts = object(object(report, "prediction"), "parts");
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(parts, "moves")), 4);
+    assert_true(number(parts, "images") == 4 && number(parts, "alpha") >= 0);
+    cJSON_Delete(report);
+    expect(2, "--predict 3 --split rows=2 --steps 2 --model cnn --data synthetic:8x8x1", 1,
+           "--predict 3: expected a multiple of the 2 ranks");
+    expect(2, "--predict 4 --split dense1:channels=2 --steps 2 --model cnn --data synthetic:8x8x1",
+           1, "--predict 4: expected the 2 ranks at hand, over which channels are split");
     expect(1, "--predict 4 --steps 2 --model cnn --data synthetic:8x8x1", 1,
            "one rank measures no communicator");
     expect(0, "--predict 4,", 2, "--predict : expected");

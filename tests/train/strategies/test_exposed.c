@@ -45,7 +45,7 @@ static void rank_run(struct rank *rank)
     }
     options.progress = together->napping ? nap : NULL;
     options.context = &told;
-    const struct trainer_place place = {host, device, stream};
+    const struct trainer_place place = {.host = host, .device = device, .stream = stream};
     struct trainer_report report;
     REQUIRE_STATUS(trainer_run(&options, &place, &report), ALNICO_SUCCESS);
     if (rank->rank == 0)
@@ -124,7 +124,7 @@ static void rank_plan(struct rank *rank)
     alnico_comm_t device, host = ranks_comm(rank, NULL);
     REQUIRE_STATUS(alnico_stream_create(&stream), ALNICO_SUCCESS);
     REQUIRE_STATUS(alnico_comm_duplicate(host, stream, &device), ALNICO_SUCCESS);
-    const struct trainer_place place = {host, device, stream};
+    const struct trainer_place place = {.host = host, .device = device, .stream = stream};
     struct trainer trainer = trainer_make(options, &place);
     REQUIRE_STATUS(trainer_open(&trainer), ALNICO_SUCCESS);
     REQUIRE(trainer.buckets.count > 0 && trainer.network->statistics > 0);

@@ -96,6 +96,31 @@ static void overlap_is_the_longest_chain(void **unused)
     }
 }
 
+/* A message takes 10 ms and 1 ms a byte. Forward 2 messages and 30 bytes, 50 ms, of which 20 ms of
+ * computing hide as much; before the second bucket 1 and 40, 50 ms, beside 45 ms; before the last 1 and
+ * 10, 20 ms, beside more than that. Of what goes on beside computing a quarter does not. */
+static void moves_prolong_their_passes(void **unused)
+{
+    (void)unused;
+    struct step_bucket two[] = {{.backward = 1}, {.backward = 2}};
+    struct step_move moves[] = {{0, 2, 30, 0.02}, {1, 1, 40, 0.045}, {2, 1, 10, 0.5}};
+    struct step_parts split = {.forward = 3,
+                               .hidden = 0.75,
+                               .count = 2,
+                               .buckets = two,
+                               .alpha = 0.01,
+                               .beta = 0.001,
+                               .move_count = 3,
+                               .moves = moves};
+    const double none[2] = {0}, communication[] = {0.5, 4};
+    require_near(step_moves_exposed(&split, false), 0.05 + 0.05 + 0.02);
+    require_near(step_moves_exposed(&split, true), 0.03 + 0.0125 + 0.005);
+    require_near(step_seconds(&split, none, false), 6 + 0.12);
+    require_near(step_seconds(&split, none, true), 6 + 0.0475);
+    /* The last bucket leaves after 1.0125 + 0.125 + 2.005. */
+    require_near(step_seconds(&split, communication, true), 3.03 + 3.1425 + 4);
+}
+
 static void costs_are_found_and_carried(void **unused)
 {
     (void)unused;
@@ -123,11 +148,30 @@ static void profiles_come_back(void **unused)
     struct step_parts back;
     for (size_t i = 0; i < BUCKETS; i++)
         buckets[i] = (struct step_bucket){.backward = 0.125 * (double)i, .bytes = 100 * i};
-    cJSON *json = step_parts_json(&parts);
+    struct step_move moves[] = {{0, 2, 30, 0.5}, {BUCKETS, 1, 8, 0.25}};
+    struct step_parts split = parts;
+    split.alpha = 0.5;
+    split.beta = 0.125;
+    split.moves = moves;
+    cJSON *json = step_parts_json(&split); /* there are none yet */
     assert_true(step_parts_read(json, &back, error, sizeof error));
     assert_true(back.count == BUCKETS && back.hidden == parts.hidden && back.input == parts.input);
+    assert_true(!back.move_count && back.alpha == 0);
     assert_memory_equal(back.buckets, buckets, sizeof buckets);
-    free(back.buckets);
+    step_parts_free(&back);
+    cJSON_Delete(json);
+    split.move_count = 2;
+    json = step_parts_json(&split);
+    assert_true(step_parts_read(json, &back, error, sizeof error));
+    assert_true(back.move_count == 2 && back.alpha == 0.5 && back.beta == 0.125);
+    assert_memory_equal(back.moves, moves, sizeof moves);
+    step_parts_free(&back);
+    cJSON_ReplaceItemInObject(cJSON_GetArrayItem(cJSON_GetObjectItem(json, "moves"), 1), "bucket",
+                              cJSON_CreateNumber(BUCKETS + 1));
+    assert_false(step_parts_read(json, &back, error, sizeof error));
+    assert_string_equal(error, "'bucket' is not a number from 0 to 6");
+    cJSON_Delete(json);
+    json = step_parts_json(&parts);
     cJSON_ReplaceItemInObject(json, "hidden", cJSON_CreateNumber(1.5));
     assert_false(step_parts_read(json, &back, error, sizeof error));
     assert_string_equal(error, "'hidden' is not a number from 0 to 1");
@@ -151,6 +195,7 @@ int main(void)
         cmocka_unit_test(exposed_communication_follows_itself),
         cmocka_unit_test(without_overlap_all_adds_up),
         cmocka_unit_test(overlap_is_the_longest_chain),
+        cmocka_unit_test(moves_prolong_their_passes),
         cmocka_unit_test(costs_are_found_and_carried),
         cmocka_unit_test(profiles_come_back),
     };
