@@ -1,15 +1,9 @@
 /* See linpack_gpu.h. Everything is on the device's stream; only the clock waits for it. */
 #include "benchmarks/studies/linpack_gpu.h"
 
-#include "base/status.h"
-
 #include <cublas_api.h>
 #include <cusolverDn.h>
-#include <dlfcn.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { NOT_HERE = 77 };
 
 /* cuBLAS is what cuSOLVER stands on. */
 #define FUNCTIONS(F)                                                                               \
@@ -25,17 +19,15 @@ enum { NOT_HERE = 77 };
     F(cusolverDnDgetrf)                                                                            \
     F(cusolverDnDlaswp)
 
-#define MEMBER(name) __typeof__(name) *name;
 struct linpack_gpu {
     const struct study_device *device;
-    FUNCTIONS(MEMBER)
+    FUNCTIONS(STUDY_FUNCTION)
     cublasHandle_t cublas;
     cusolverDnHandle_t cusolver;
     int size, work_size;
     double *first, *matrix, *work; /* on the GPU; first: the matrix as it came */
     int *pivots, *info;
 };
-#undef MEMBER
 
 static void require(int error, const char *what)
 {
@@ -45,26 +37,11 @@ static void require(int error, const char *what)
 
 static void library_find(struct linpack_gpu *gpu)
 {
-    static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11",
-                                        "/usr/local/cuda/lib64/libcusolver.so"};
-    void *library = NULL;
-    for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        fprintf(stderr, "--device cuda: %s\n", dlerror());
-        exit(NOT_HERE);
-    }
+    static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11", NULL};
 #define FIND(name) {#name, &gpu->name},
-    const struct {
-        const char *name;
-        void *to;
-    } functions[] = {FUNCTIONS(FIND)};
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (!found)
-            program_fail("cuSOLVER and cuBLAS have no %s", functions[i].name);
-        memcpy(functions[i].to, &found, sizeof found);
-    }
+    const struct study_function functions[] = {FUNCTIONS(FIND)};
+#undef FIND
+    study_library(names, functions, sizeof functions / sizeof *functions);
 }
 
 struct linpack_gpu *linpack_gpu_open(const struct study_device *device, const double *matrix,

@@ -232,32 +232,24 @@ static void matrix_close(struct matrix *m)
     free(m->pivots);
 }
 
-/* The ranks share the threads that OpenBLAS would take, which it asks each thread for. */
-static void threads_share(int ranks)
-{
-    const int share = openblas_get_num_threads() / ranks;
-    openblas_set_num_threads(share > 1 ? share : 1);
-}
-
 static void work(struct rank *rank)
 {
     struct linpack_run *run = rank->argument;
     struct matrix m = {.run = run, .rank = rank->rank, .ranks = rank->size, .rows = run->size};
     double *x = study_memory((size_t)run->size * sizeof *x);
-    threads_share(rank->size);
+    openblas_set_num_threads(run->threads); /* it asks each thread for its number */
     m.comm = ranks_comm(rank, NULL);
     matrix_open(&m);
-    for (int i = 0; i < run->repeats; i++) {
-        matrix_fill(&m);
-        program_check(alnico_barrier(m.comm), "a barrier");
-        const double begin = seconds_now();
-        matrix_factor(&m);
-        matrix_solve(&m, x);
-        if (rank->rank == 0)
-            run->seconds = i ? fmin(run->seconds, seconds_now() - begin) : seconds_now() - begin;
+    matrix_fill(&m);
+    program_check(alnico_barrier(m.comm), "a barrier");
+    const double begin = seconds_now();
+    matrix_factor(&m);
+    matrix_solve(&m, x);
+    if (rank->rank == 0) {
+        run->seconds = seconds_now() - begin;
+        if (run->check)
+            run->residual = linpack_residual(run, x);
     }
-    if (rank->rank == 0)
-        run->residual = linpack_residual(run, x);
     alnico_comm_destroy(m.comm);
     matrix_close(&m);
     free(x);

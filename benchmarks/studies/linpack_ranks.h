@@ -3,13 +3,15 @@
 #ifndef ALNICO_BENCHMARKS_STUDIES_LINPACK_RANKS_H
 #define ALNICO_BENCHMARKS_STUDIES_LINPACK_RANKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* One run: its numbers, and what came of it. */
 struct linpack_run {
-    int size, block, repeats;
+    int size, block, threads; /* threads: of OpenBLAS, for each rank */
+    bool check;               /* the residual is computed */
     uint64_t seed;
-    double seconds, residual; /* seconds: of the fastest repeat */
+    double seconds, residual;
 };
 
 /* Fills in the result. */

@@ -6,13 +6,17 @@
 #include "benchmarks/studies/study.h"
 #include "tests/support/ranks.h"
 #include "train/kernels/elementwise.h"
+#ifdef ALNICO_HAVE_CUDNN
+#include "train/kernels/cuda/codec.h"
+#include "train/kernels/cuda/launch.h"
+#endif
 
 #include <alnico/alnico.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZES = 4, PARTS = 4, REPEATS_MOST = 1000 };
+enum { SIZES = 4, PARTS = 4, REPEATS_MOST = 1000, NOT_HERE = 77 };
 
 enum part { GATHER, AVERAGE, BROADCAST, ALLREDUCE };
 
@@ -20,10 +24,19 @@ static const char *const part_names[PARTS] = {"gather", "average", "broadcast", 
 
 struct options {
     struct study_options study;
-    int numbers, repeats;
+    alnico_device_t device;
+    int gpus, numbers, repeats;
 };
 
 static const struct option_row option_rows[] = {
+    STUDY_DEVICE(struct options, device),
+    {.name = "gpus",
+     .value = "N",
+     .help = "as many workers at most, one on each; of --device cuda (2)",
+     .kind = OPTION_NUMBER,
+     OPTION_FIELD(struct options, gpus),
+     .least = 2,
+     .most = 8},
     {.name = "numbers",
      .value = "N",
      .help = "of float32 in a gradient (1192042; with --full 62378344, AlexNet's)",
@@ -42,8 +55,18 @@ static const struct option_row option_rows[] = {
     STUDY_OPTIONS(struct options, study),
     {0}};
 
+static void options_finish(struct argp_state *state, void *out)
+{
+    struct options *options = out;
+    if (options->gpus && options->device == ALNICO_DEVICE_CPU)
+        argp_error(state, "--gpus %d: is of --device cuda", options->gpus);
+    if (!options->gpus)
+        options->gpus = 2;
+}
+
 static const struct option_table option_table = {
     .options = option_rows,
+    .finish = options_finish,
     .about = "Milliseconds of a parameter server's gathering, averaging and broadcasting on 1 to 8 "
              "workers, beside an allreduce.\v--full measures gradients of AlexNet."};
 
@@ -54,13 +77,23 @@ struct run {
     double (*all)[REPEATS_MOST];
 };
 
-/* A worker's memory; at rank 0 of all, one block after the other, of which the first is its own. */
+/* A worker, its device's memory, and the host's copy of its gradient. At rank 0 memory of all, one
+ * block after the other, of which the first is its own. */
 struct worker {
     struct rank *rank;
+    struct study_device device;
     alnico_comm_t comm;
-    size_t numbers;
-    float *gradient, *gathered;
+    size_t numbers, stride; /* stride: those of a block, a multiple of 64 bytes */
+    float *gradient, *gathered, *host;
+#ifdef ALNICO_HAVE_CUDNN
+    struct train_gpu gpu;
+#endif
 };
+
+static void worker_wait(const struct worker *worker)
+{
+    program_check(worker->device.ops->stream_synchronize(worker->device.stream), "the stream");
+}
 
 /* Whole numbers up to 2^24 in all: sums are exact. */
 static float number_at(int rank, size_t i)
@@ -71,16 +104,34 @@ static float number_at(int rank, size_t i)
 static void gradient_fill(const struct worker *worker)
 {
     for (size_t i = 0; i < worker->numbers; i++)
-        worker->gradient[i] = number_at(worker->rank->rank, i);
+        worker->host[i] = number_at(worker->rank->rank, i);
+    program_check(worker->device.ops->copy(worker->gradient, worker->host,
+                                           worker->numbers * sizeof(float), worker->device.stream),
+                  "filling a gradient");
 }
 
-/* By one worker's blocks: what the trainer's server does. */
+/* Averages as the trainer's server does. */
 static void average(const struct worker *worker)
 {
+    const size_t count = worker->numbers;
     const int others = worker->rank->size - 1;
-    if (worker->rank->rank == 0 && others > 0)
-        elementwise_average(worker->gathered, worker->gathered + worker->numbers, worker->numbers,
-                            others, worker->numbers);
+    if (worker->rank->rank != 0 || others == 0)
+        return;
+#ifdef ALNICO_HAVE_CUDNN
+    const struct train_average pass = {.mine = worker->gathered,
+                                       .others = worker->gathered + worker->stride,
+                                       .stride = worker->stride,
+                                       .count = count,
+                                       .blocks = others,
+                                       .type = ALNICO_FLOAT32};
+    if (!worker->device.ops->host_accessible) {
+        if (train_average(&worker->gpu, &pass))
+            program_fail("averaging on the GPU failed");
+        return;
+    }
+#endif
+    elementwise_average(worker->gathered, worker->gathered + worker->stride, worker->stride, others,
+                        count);
 }
 
 static void part_run(const struct worker *worker, enum part part)
@@ -88,8 +139,8 @@ static void part_run(const struct worker *worker, enum part part)
     const size_t count = worker->numbers;
     switch (part) {
     case GATHER:
-        program_check(alnico_gather(worker->gradient, worker->gathered, count, ALNICO_FLOAT32, 0,
-                                    worker->comm),
+        program_check(alnico_gather(worker->gradient, worker->gathered, worker->stride,
+                                    ALNICO_FLOAT32, 0, worker->comm),
                       "gathering");
         break;
     case AVERAGE:
@@ -105,10 +156,13 @@ static void part_run(const struct worker *worker, enum part part)
                                        ALNICO_AVERAGE, worker->comm),
                       "allreduce");
     }
+    worker_wait(worker);
 }
 
-static void average_check(const struct worker *worker, const float *got, const char *of)
+static void average_check(const struct worker *worker, const float *memory, const char *of)
 {
+    float *got = worker->host;
+    study_get(&worker->device, got, memory, worker->numbers * sizeof *got);
     for (size_t i = 0; i < worker->numbers; i++) {
         double sum = 0;
         for (int r = 0; r < worker->rank->size; r++)
@@ -138,6 +192,7 @@ static void worker_measure(const struct worker *worker, struct run *run)
     for (int i = 0; i < repeats; i++)
         for (int part = 0; part < PARTS; part++) {
             program_check(alnico_barrier(worker->comm), "a barrier");
+            worker_wait(worker);
             const double begin = seconds_now();
             part_run(worker, (enum part)part);
             if (worker->rank->rank == 0)
@@ -147,19 +202,45 @@ static void worker_measure(const struct worker *worker, struct run *run)
         run->ms[part] = study_median(run->all[part], repeats);
 }
 
+static void worker_open(struct worker *worker, const struct options *options)
+{
+    const struct rank *rank = worker->rank;
+    const size_t unit = 16;
+    const struct device_ops *ops = device_find(options->device);
+    if (ops && ops->enter)
+        program_check(ops->enter(rank->rank), "--gpus");
+    worker->device = study_device_open(options->device);
+    program_check(
+        alnico_comm_create(&rank->bootstrap, options->device, worker->device.stream, &worker->comm),
+        "a communicator");
+    worker->numbers = (size_t)options->numbers;
+    worker->stride = (worker->numbers + unit - 1) / unit * unit;
+    worker->host = study_memory(worker->numbers * sizeof(float));
+    worker->gradient = study_put(&worker->device, NULL, worker->stride * sizeof(float));
+    if (rank->rank == 0)
+        worker->gathered =
+            study_put(&worker->device, NULL, (size_t)rank->size * worker->stride * sizeof(float));
+#ifdef ALNICO_HAVE_CUDNN
+    worker->gpu.stream = worker->device.stream;
+    if (!worker->device.ops->host_accessible &&
+        train_codec_load(&worker->gpu.multiprocessors, &worker->gpu.programmatic))
+        program_fail("loading the kernels failed");
+#endif
+}
+
 static void work(struct rank *rank)
 {
     struct run *run = rank->argument;
-    struct worker worker = {.rank = rank, .numbers = (size_t)run->options->numbers};
-    worker.comm = ranks_comm(rank, NULL);
-    worker.gradient = study_memory(worker.numbers * sizeof(float));
-    if (rank->rank == 0)
-        worker.gathered = study_memory((size_t)rank->size * worker.numbers * sizeof(float));
+    struct worker worker = {.rank = rank};
+    worker_open(&worker, run->options);
     worker_check(&worker);
     worker_measure(&worker, run);
     alnico_comm_destroy(worker.comm);
-    free(worker.gradient);
-    free(worker.gathered);
+    worker.device.ops->free(worker.gradient);
+    worker.device.ops->free(worker.gathered);
+    if (worker.device.stream)
+        worker.device.ops->stream_destroy(worker.device.stream);
+    free(worker.host);
 }
 
 /* ---- What the runs show ---- */
@@ -170,11 +251,11 @@ struct fit {
     double first, each, explained;
 };
 
-static struct fit average_fit(const struct run runs[SIZES])
+static struct fit average_fit(const struct run *runs, int sizes)
 {
     double x = 0, y = 0, xx = 0, xy = 0, yy = 0;
-    const int count = SIZES - 1;
-    for (int i = 1; i < SIZES; i++) {
+    const int count = sizes - 1;
+    for (int i = 1; i < sizes; i++) {
         const double workers = 1 << i, ms = runs[i].ms[AVERAGE];
         x += workers;
         y += ms;
@@ -193,10 +274,10 @@ static double server_ms(const struct run *run)
 }
 
 /* Fewest workers from which on the allreduce is always faster; 0: there are none. */
-static int crossover(const struct run runs[SIZES])
+static int crossover(const struct run *runs, int sizes)
 {
     int fewest = 0;
-    for (int i = SIZES - 1; i > 0 && runs[i].ms[ALLREDUCE] < server_ms(&runs[i]); i--)
+    for (int i = sizes - 1; i > 0 && runs[i].ms[ALLREDUCE] < server_ms(&runs[i]); i--)
         fewest = 1 << i;
     return fewest;
 }
@@ -232,6 +313,38 @@ static void picture_draw(FILE *picture)
     fprintf(picture, "$rows using 1:6 with linespoints lt 5 title 'the server in all'\n");
 }
 
+/* How many of 1, 2, 4 and 8 workers there are; on GPUs each has one, or the study ends with 77. */
+static int sizes_find(const struct options *options)
+{
+    const struct device_ops *ops = study_device_open(options->device).ops;
+    int sizes = 1;
+    if (ops->host_accessible)
+        return SIZES;
+#ifndef ALNICO_HAVE_CUDNN
+    fprintf(stderr, "--device cuda: built without cuDNN, with which the trainer's kernels come\n");
+    exit(NOT_HERE);
+#endif
+    if (ops->enter(options->gpus - 1)) {
+        fprintf(stderr, "--gpus %d: %s\n", options->gpus, alnico_error_detail());
+        exit(NOT_HERE);
+    }
+    while (sizes < SIZES && 1 << sizes <= options->gpus)
+        sizes++;
+    return sizes;
+}
+
+/* A line through two points shows nothing. */
+static void fit_tell(const struct run *runs, int sizes, cJSON *report)
+{
+    if (sizes < SIZES)
+        return;
+    const struct fit fit = average_fit(runs, sizes);
+    printf("# averaging: %.3f ms + %.3f ms a worker, r^2 %.4f\n", fit.first, fit.each,
+           fit.explained);
+    json_add(report, "average_ms %g average_ms_each %g average_r2 %g", fit.first, fit.each,
+             fit.explained);
+}
+
 int main(int argc, char **argv)
 {
     static double times[PARTS][REPEATS_MOST];
@@ -242,6 +355,7 @@ int main(int argc, char **argv)
     if (!options.numbers)
         options.numbers = options.study.full ? 62378344 : 1192042;
     study_begin(&options.study);
+    const int sizes = sizes_find(&options);
     program_json_try(options.study.json);
     FILE *picture = study_picture_begin(&options.study, "A parameter server, rank 0", 1, 0.5);
     cJSON *report = json_add(study_report("server_times"), "numbers %d", options.numbers),
@@ -252,19 +366,16 @@ int main(int argc, char **argv)
     printf(" %9s\n", "server");
     if (picture)
         fprintf(picture, "$rows << END\n");
-    for (int i = 0; i < SIZES; i++) {
+    for (int i = 0; i < sizes; i++) {
         runs[i] = (struct run){.options = &options, .all = times};
         ranks_run(1 << i, work, &runs[i]);
         run_tell(&runs[i], 1 << i, picture, rows);
     }
-    const struct fit fit = average_fit(runs);
-    const int fewest = crossover(runs);
-    printf("# averaging: %.3f ms + %.3f ms a worker, r^2 %.4f\n", fit.first, fit.each,
-           fit.explained);
+    fit_tell(runs, sizes, report);
+    const int fewest = crossover(runs, sizes);
     if (fewest)
         printf("# the allreduce is faster from %d workers on\n", fewest);
-    json_add(report, "average_ms %g average_ms_each %g average_r2 %g crossover %d", fit.first,
-             fit.each, fit.explained, fewest);
+    json_add(report, "crossover %d", fewest);
     picture_draw(picture);
     study_picture_end(picture);
     program_json_write(options.study.json, report);

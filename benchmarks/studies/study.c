@@ -3,6 +3,7 @@
 
 #include "train/base/random.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,28 @@ void study_get(const struct study_device *device, void *host, const void *memory
 {
     program_check(device->ops->copy(host, memory, bytes, device->stream), "reading memory");
     program_check(device->ops->stream_synchronize(device->stream), "reading memory");
+}
+
+void study_library(const char *const *names, const struct study_function *functions, size_t count)
+{
+    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
+    void *library = NULL;
+    char path[256];
+    for (; !library && *names; names++)
+        for (size_t i = 0; !library && i < sizeof folders / sizeof *folders; i++) {
+            snprintf(path, sizeof path, "%s%s", folders[i], *names);
+            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
+    if (!library) {
+        fprintf(stderr, "--device cuda: %s\n", dlerror());
+        exit(NOT_HERE);
+    }
+    for (size_t i = 0; i < count; i++) {
+        void *found = dlsym(library, functions[i].name);
+        if (!found)
+            program_fail("%s has no %s", path, functions[i].name);
+        memcpy(functions[i].to, &found, sizeof found);
+    }
 }
 
 void *study_memory(size_t bytes)

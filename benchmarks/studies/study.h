@@ -65,6 +65,16 @@ struct study_device study_device_open(alnico_device_t kind);
 void *study_put(const struct study_device *device, const void *host, size_t bytes);
 void study_get(const struct study_device *device, void *host, const void *memory, size_t bytes);
 
+/* A function of a library that is found when it is needed; `to`: a pointer to it. */
+struct study_function {
+    const char *name;
+    void *to;
+};
+#define STUDY_FUNCTION(name) __typeof__(name) *name;
+
+/* Finds functions in the first library of these names, which NULL ends, or ends the study with 77. */
+void study_library(const char *const *names, const struct study_function *functions, size_t count);
+
 /* Times the works by turns until so many seconds are over, three turns at least; on a GPU as
  * graphs. */
 void study_race(const struct study_device *device, struct study_work *works, int count,

@@ -8,6 +8,8 @@ expect 0 "$study" --help
 expect_out '--numbers=N'
 expect 2 "$study" --repeats 0
 expect_err '--repeats'
+expect 2 "$study" --gpus 2
+expect_err '--gpus 2'
 expect 0 "$study" --numbers 10007 --repeats 3 --json "$work/a.json"
 expect_json "$work/a.json" 'rows;3;workers' 8
 expect_json "$work/a.json" 'rows;0;average' '[0-9.e-]+'

@@ -1,6 +1,7 @@
-/* See convolution_ways.h. */
-#include "benchmarks/studies/convolution_ways.h"
+/* The ways of ways.h on the CPU, one thread. */
+#include "benchmarks/studies/convolutions/ways.h"
 
+#include "benchmarks/studies/convolutions/winograd.h"
 #include "benchmarks/studies/study.h"
 
 #include <cblas.h>
@@ -64,8 +65,9 @@ double convolution_exact(const struct shape *s, const float *x, const float *w, 
 
 /* ---- A product of matrices ---- */
 
-static struct way_memory *im2col_open(const struct shape *s)
+static struct way_memory *im2col_open(const struct study_device *device, const struct shape *s)
 {
+    (void)device;
     struct way_memory *memory = memory_make(s);
     memory->columns =
         study_memory(s->channels * s->window * s->window * pixels_of(s) * sizeof(float));
@@ -107,15 +109,11 @@ static void im2col_run(struct way_memory *memory, const float *x, const float *w
     }
 }
 
-const struct convolution_way way_im2col = {
-    .name = "im2col", .open = im2col_open, .close = im2col_close, .run = im2col_run};
-
 /* ---- Transforms ---- */
 
-/* The least side that is long enough and a product of 2, 3 and 5. */
-static size_t good_side(size_t least)
+size_t convolution_fft_side(const struct shape *s)
 {
-    for (size_t side = least;; side++) {
+    for (size_t side = s->side + s->window / 2;; side++) {
         size_t rest = side;
         for (size_t prime = 2; prime <= 5; prime++)
             while (rest % prime == 0)
@@ -133,10 +131,11 @@ static float complex *spectra(const struct way_memory *memory, size_t count)
     return out;
 }
 
-static struct way_memory *fft_open(const struct shape *s)
+static struct way_memory *fft_open(const struct study_device *device, const struct shape *s)
 {
+    (void)device;
     struct way_memory *memory = memory_make(s);
-    memory->rows = good_side(s->side + s->window / 2);
+    memory->rows = convolution_fft_side(s);
     memory->half = memory->rows / 2 + 1;
     memory->plane = fftwf_alloc_real(memory->rows * memory->rows);
     memory->x = spectra(memory, s->channels);
@@ -215,13 +214,11 @@ static void fft_run(struct way_memory *memory, const float *x, const float *w, f
                   y + image * s->filters * pixels_of(s));
 }
 
-const struct convolution_way way_fft = {
-    .name = "FFT", .open = fft_open, .close = fft_close, .run = fft_run};
+/* ---- Winograd ---- */
 
-/* ---- Winograd (Lavin, Gray 2016): 2 x 2 of y from 4 x 4 of x, Y = A^T [(G g G^T) (B^T d B)] A ---- */
-
-static struct way_memory *winograd_open(const struct shape *s)
+static struct way_memory *winograd_open(const struct study_device *device, const struct shape *s)
 {
+    (void)device;
     struct way_memory *memory = memory_make(s);
     const size_t side = memory->tiles_a_side = (s->side + 1) / 2,
                  each = WINOGRAD_PRODUCTS * sizeof(float);
@@ -239,45 +236,18 @@ static void winograd_close(struct way_memory *memory)
     free(memory);
 }
 
-/* out[i * step] = G g of three numbers; B^T d of four; A^T m of four. */
-static void weights_pass(const float *g, size_t from, float *out, size_t to)
-{
-    const float sum = (g[0] + g[2 * from]) / 2, half = g[from] / 2;
-    out[0] = g[0];
-    out[to] = sum + half;
-    out[2 * to] = sum - half;
-    out[3 * to] = g[2 * from];
-}
-
-static void pixels_pass(const float *d, size_t from, float *out, size_t to)
-{
-    out[0] = d[0] - d[2 * from];
-    out[to] = d[from] + d[2 * from];
-    out[2 * to] = d[2 * from] - d[from];
-    out[3 * to] = d[from] - d[3 * from];
-}
-
-static void result_pass(const float *m, size_t from, float *out, size_t to)
-{
-    out[0] = m[0] + m[from] + m[2 * from];
-    out[to] = m[from] - m[2 * from] - m[3 * from];
-}
-
-static void winograd_weights(struct way_memory *memory, const float *w)
+static void weights_transform(struct way_memory *memory, const float *w)
 {
     const size_t count = memory->shape.filters * memory->shape.channels;
     for (size_t i = 0; i < count; i++) {
-        float half[12], all[16];
-        for (size_t column = 0; column < 3; column++)
-            weights_pass(w + 9 * i + column, 3, half + column, 3);
-        for (size_t row = 0; row < 4; row++)
-            weights_pass(half + 3 * row, 1, all + 4 * row, 1);
+        float all[WINOGRAD_PRODUCTS];
+        winograd_weights(w + 9 * i, all);
         for (size_t k = 0; k < WINOGRAD_PRODUCTS; k++)
             memory->u[k * count + i] = all[k];
     }
 }
 
-static void winograd_pixels(struct way_memory *memory, const float *x)
+static void pixels_transform(struct way_memory *memory, const float *x)
 {
     const size_t side = memory->tiles_a_side, tiles = side * side,
                  count = memory->shape.channels * tiles;
@@ -285,31 +255,25 @@ static void winograd_pixels(struct way_memory *memory, const float *x)
         const float *plane = x + i / tiles * pixels_of(&memory->shape);
         const ptrdiff_t row = 2 * (ptrdiff_t)(i % tiles / side) - 1,
                         column = 2 * (ptrdiff_t)(i % side) - 1;
-        float d[16], half[16], all[16];
+        float d[16], all[WINOGRAD_PRODUCTS];
         for (ptrdiff_t k = 0; k < 16; k++)
             d[k] = pixel(plane, memory->shape.side, row + k / 4, column + k % 4);
-        for (size_t k = 0; k < 4; k++)
-            pixels_pass(d + k, 4, half + k, 4);
-        for (size_t k = 0; k < 4; k++)
-            pixels_pass(half + 4 * k, 1, all + 4 * k, 1);
+        winograd_pixels(d, all);
         for (size_t k = 0; k < WINOGRAD_PRODUCTS; k++)
             memory->v[k * count + i] = all[k];
     }
 }
 
-static void winograd_results(const struct way_memory *memory, float *y)
+static void results_transform(const struct way_memory *memory, float *y)
 {
     const size_t side = memory->tiles_a_side, tiles = side * side, image = memory->shape.side,
                  count = memory->shape.filters * tiles;
     for (size_t i = 0; i < count; i++) {
-        float *plane = y + i / tiles * pixels_of(&memory->shape), all[16], half[8], out[4];
+        float *plane = y + i / tiles * pixels_of(&memory->shape), all[WINOGRAD_PRODUCTS], out[4];
         const size_t row = 2 * (i % tiles / side), column = 2 * (i % side);
         for (size_t k = 0; k < WINOGRAD_PRODUCTS; k++)
             all[k] = memory->m[k * count + i];
-        for (size_t k = 0; k < 4; k++)
-            result_pass(all + k, 4, half + k, 4);
-        for (size_t k = 0; k < 2; k++)
-            result_pass(half + 4 * k, 1, out + 2 * k, 1);
+        winograd_results(all, out);
         for (size_t k = 0; k < 4; k++)
             if (row + k / 2 < image && column + k % 2 < image)
                 plane[(row + k / 2) * image + column + k % 2] = out[k];
@@ -320,20 +284,23 @@ static void winograd_run(struct way_memory *memory, const float *x, const float 
 {
     const struct shape *s = &memory->shape;
     const size_t tiles = memory->tiles_a_side * memory->tiles_a_side;
-    winograd_weights(memory, w);
+    weights_transform(memory, w);
     for (size_t image = 0; image < s->images; image++) {
-        winograd_pixels(memory, x + image * s->channels * pixels_of(s));
+        pixels_transform(memory, x + image * s->channels * pixels_of(s));
         for (size_t k = 0; k < WINOGRAD_PRODUCTS; k++)
             cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)s->filters, (int)tiles,
                         (int)s->channels, 1, memory->u + k * s->filters * s->channels,
                         (int)s->channels, memory->v + k * s->channels * tiles, (int)tiles, 0,
                         memory->m + k * s->filters * tiles, (int)tiles);
-        winograd_results(memory, y + image * s->filters * pixels_of(s));
+        results_transform(memory, y + image * s->filters * pixels_of(s));
     }
 }
 
-const struct convolution_way way_winograd = {.name = "Winograd",
-                                             .window = 3,
-                                             .open = winograd_open,
-                                             .close = winograd_close,
-                                             .run = winograd_run};
+const struct convolution_way convolution_ways_cpu[CONVOLUTION_WAYS] = {
+    {.name = "im2col", .open = im2col_open, .close = im2col_close, .run = im2col_run},
+    {.name = "FFT", .open = fft_open, .close = fft_close, .run = fft_run},
+    {.name = "Winograd",
+     .window = 3,
+     .open = winograd_open,
+     .close = winograd_close,
+     .run = winograd_run}};

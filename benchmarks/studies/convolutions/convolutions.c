@@ -1,9 +1,10 @@
 /*
  * Three ways to convolve (Chu): a product of matrices, transforms, and Winograd, over sides of images
- * and windows, beside what oneDNN does for the trainer; from which window on transforms are faster.
- * All numbers are checked against float64.
+ * and windows, beside what oneDNN or cuDNN does for the trainer; from which window on transforms are
+ * faster. All numbers are checked against float64.
  */
-#include "benchmarks/studies/convolution_ways.h"
+#include "benchmarks/studies/convolutions/ways.h"
+#include "benchmarks/studies/convolutions/winograd.h"
 #include "benchmarks/studies/study.h"
 #include "train/base/random.h"
 #include "train/replica/replica.h"
@@ -12,31 +13,48 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { WAYS = 3, WORKS = WAYS + 1, WINDOWS = 6, SIDES = 6, SAMPLES = 200 };
+enum {
+    WAYS = CONVOLUTION_WAYS,
+    WORKS = WAYS + 1,
+    WINDOWS = 6,
+    SIDES = 6,
+    SAMPLES = 200,
+    NOT_HERE = 77
+};
 
-static const struct convolution_way *const ways[WAYS] = {&way_im2col, &way_fft, &way_winograd};
+/* By alnico_device_t: the ways, and the trainer's library. */
+static const struct {
+    const struct convolution_way *ways; /* NULL: built without */
+    const char *peer;
+    int channels, images;
+} kinds[] = {[ALNICO_DEVICE_CPU] = {convolution_ways_cpu, "oneDNN", 16, 2},
+#ifdef STUDY_HAVE_CUFFT
+             [ALNICO_DEVICE_CUDA] = {convolution_ways_gpu, "cuDNN", 64, 16}};
+#else
+             [ALNICO_DEVICE_CUDA] = {0}};
+#endif
 static const size_t sides[SIDES] = {7, 14, 28, 56, 112, 224};
 
 struct options {
     struct study_options study;
+    alnico_device_t device;
     int channels, images, most;
     double seconds;
 };
 
 static const struct option_row option_rows[] = {
+    STUDY_DEVICE(struct options, device),
     {.name = "channels",
      .value = "N",
-     .help = "of images, and as many filters",
+     .help = "of images, and as many filters (16; on a GPU 64)",
      .kind = OPTION_NUMBER,
-     .initial = "16",
      OPTION_FIELD(struct options, channels),
      .least = 1,
      .most = 1024},
     {.name = "images",
      .value = "N",
-     .help = "in a batch",
+     .help = "in a batch (2; on a GPU 16)",
      .kind = OPTION_NUMBER,
-     .initial = "2",
      OPTION_FIELD(struct options, images),
      .least = 1,
      .most = 1024},
@@ -53,17 +71,22 @@ static const struct option_row option_rows[] = {
 
 static const struct option_table option_table = {
     .options = option_rows,
-    .about = "Convolutions by a product of matrices, by FFTW and by Winograd's F(2x2, 3x3), beside "
-             "oneDNN's, for windows of 1 to 11 and images of 7 to 224.\vOne thread: set "
-             "OMP_NUM_THREADS=1."};
+    .about =
+        "Convolutions by a product of matrices, by transforms and by Winograd's F(2x2, 3x3), "
+        "beside oneDNN's or cuDNN's, for windows of 1 to 11 and images of 7 to 224.\vOn the CPU "
+        "on one thread: set OMP_NUM_THREADS=1."};
 
 /* One convolution in all ways. */
 struct bench {
+    const struct study_device *device;
+    const struct convolution_way *ways;
     struct shape shape;
-    float *x, *w, *y;
+    float *host_x, *host_w;
+    float *x, *w, *y; /* of the device */
     struct way_memory *memories[WAYS];
-    struct network *network; /* a convolution and a loss: oneDNN's */
+    struct network *network; /* a convolution and a loss: the trainer's */
     struct replica *replica;
+    size_t step; /* the convolution's */
     struct one {
         struct bench *bench;
         int way;
@@ -79,14 +102,15 @@ static void run_way(void *context)
 {
     const struct one *one = context;
     const struct bench *bench = one->bench;
-    ways[one->way]->run(bench->memories[one->way], bench->x, bench->w, bench->y);
+    bench->ways[one->way].run(bench->memories[one->way], bench->x, bench->w, bench->y);
 }
 
 static void run_trainer(void *context)
 {
     const struct one *one = context;
     const struct replica *replica = one->bench->replica;
-    program_check(replica->ops->forward(replica->kernels, 1, true), "oneDNN's convolution");
+    program_check(replica->ops->forward(replica->kernels, one->bench->step, true),
+                  "the trainer's convolution");
 }
 
 /* Behind a ReLU, so that the images are in the order in which layers pass them on. */
@@ -103,32 +127,42 @@ static void replica_open(struct bench *bench)
          .stride = 1,
          .pad = s->window / 2},
         {.kind = OPERATION_CROSS_ENTROPY, .name = "loss", .in = {"convolution"}}};
-    const struct replica_setup setup = {.kernels = kernels_default(ALNICO_DEVICE_CPU),
+    const struct replica_setup setup = {.kernels = kernels_default(bench->device->ops->kind),
                                         .batch = s->images,
                                         .seed = 1,
+                                        .options.full_float = true,
+                                        .stream = bench->device->stream,
                                         .gradient_type = ALNICO_FLOAT32};
     int32_t *labels = study_memory(numbers_of(s, 1) * sizeof *labels);
     program_check(network_create(s->side, s->side, s->channels, &bench->network), "the network");
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
         program_check(network_append(bench->network, &operations[i]), "the network");
     program_check(network_finish(bench->network), "the network");
-    program_check(replica_create(bench->network, &setup, &bench->replica), "oneDNN's convolution");
-    program_check(replica_load(bench->replica, bench->x, labels, s->images), "the images");
-    program_check(replica_forward(bench->replica, true), "oneDNN's convolution");
+    program_check(replica_create(bench->network, &setup, &bench->replica), "the replica");
+    program_check(replica_load(bench->replica, bench->host_x, labels, s->images), "the images");
+    program_check(replica_forward(bench->replica, true), "the trainer's convolution");
+    program_check(replica_synchronize(bench->replica), "the trainer's convolution");
+    while (bench->network->nodes[bench->replica->plan->steps[bench->step].first].operation.kind !=
+           OPERATION_CONVOLUTION)
+        bench->step++;
     free(labels);
 }
 
 static void bench_open(struct bench *bench)
 {
     const struct shape *s = &bench->shape;
-    bench->x = study_random(numbers_of(s, s->channels), 1);
-    bench->w = study_random(s->filters * s->channels * s->window * s->window, 2);
-    bench->y = study_memory(numbers_of(s, s->filters) * sizeof *bench->y);
+    const size_t of_x = numbers_of(s, s->channels), of_y = numbers_of(s, s->filters),
+                 of_w = s->filters * s->channels * s->window * s->window;
+    bench->host_x = study_random(of_x, 1);
+    bench->host_w = study_random(of_w, 2);
+    bench->x = study_put(bench->device, bench->host_x, of_x * sizeof(float));
+    bench->w = study_put(bench->device, bench->host_w, of_w * sizeof(float));
+    bench->y = study_put(bench->device, NULL, of_y * sizeof(float));
     for (int i = 0; i < WORKS; i++)
         bench->ones[i] = (struct one){bench, i};
     for (int i = 0; i < WAYS; i++)
-        if (!ways[i]->window || ways[i]->window == s->window)
-            bench->memories[i] = ways[i]->open(s);
+        if (!bench->ways[i].window || bench->ways[i].window == s->window)
+            bench->memories[i] = bench->ways[i].open(bench->device, s);
     replica_open(bench);
 }
 
@@ -136,12 +170,14 @@ static void bench_close(struct bench *bench)
 {
     for (int i = 0; i < WAYS; i++)
         if (bench->memories[i])
-            ways[i]->close(bench->memories[i]);
+            bench->ways[i].close(bench->memories[i]);
     replica_destroy(bench->replica);
     network_destroy(bench->network);
-    free(bench->x);
-    free(bench->w);
-    free(bench->y);
+    bench->device->ops->free(bench->x);
+    bench->device->ops->free(bench->w);
+    bench->device->ops->free(bench->y);
+    free(bench->host_x);
+    free(bench->host_w);
 }
 
 /* The most that some numbers of a way are away from float64. Numbers are from -1 to 1: a sum of K
@@ -151,17 +187,23 @@ static double way_apart(struct bench *bench, int way)
     const struct shape *s = &bench->shape;
     const size_t count = numbers_of(s, s->filters);
     const double deviation = sqrt((double)(s->channels * s->window * s->window)) / 3;
+    float *y = study_memory(count * sizeof *y);
     uint64_t state = 3;
     double apart = 0;
     for (size_t i = 0; i < count; i++)
-        bench->y[i] = NAN;
+        y[i] = NAN;
+    program_check(bench->device->ops->copy(bench->y, y, count * sizeof *y, bench->device->stream),
+                  "clearing the result");
     run_way(&bench->ones[way]);
+    study_get(bench->device, y, bench->y, count * sizeof *y);
     for (int i = 0; i < SAMPLES; i++) {
         const size_t place = random_next(&state) % count;
-        const double away = fabs(bench->y[place] - convolution_exact(s, bench->x, bench->w, place));
+        const double away =
+            fabs(y[place] - convolution_exact(s, bench->host_x, bench->host_w, place));
         if (!(away <= apart))
             apart = isnan(away) ? INFINITY : away;
     }
+    free(y);
     return apart / deviation;
 }
 
@@ -173,15 +215,21 @@ struct point {
 /* Rounding errors add up as the root of the products: a few hundred epsilon at most. */
 static const double apart_most = 400 * FLT_EPSILON;
 
-static struct point point_run(const struct options *options, size_t side, size_t window,
-                              cJSON *rows)
+static const char *work_name(const struct options *options, int i)
+{
+    return i < WAYS ? kinds[options->device].ways[i].name : kinds[options->device].peer;
+}
+
+static struct point point_run(const struct options *options, const struct study_device *device,
+                              size_t side, size_t window, cJSON *rows)
 {
     const size_t channels = (size_t)options->channels;
-    struct bench bench = {.shape = {(size_t)options->images, channels, channels, side, window}};
+    struct bench bench = {.device = device,
+                          .ways = kinds[options->device].ways,
+                          .shape = {(size_t)options->images, channels, channels, side, window}};
     struct point point = {.window = window};
     struct study_work works[WORKS];
     int which[WORKS], count = 0;
-    const struct study_device device = {.ops = &device_cpu};
     cJSON *row = json_add(json_row(rows), "side %zu window %zu", side, window);
     bench_open(&bench);
     for (int i = 0; i < WAYS; i++) {
@@ -190,22 +238,22 @@ static struct point point_run(const struct options *options, size_t side, size_t
         const double apart = way_apart(&bench, i);
         if (apart > apart_most)
             program_fail("%s, side %zu, window %zu: %g from float64, expected at most %g",
-                         ways[i]->name, side, window, apart, apart_most);
+                         bench.ways[i].name, side, window, apart, apart_most);
         char key[32];
-        snprintf(key, sizeof key, "%s_apart", ways[i]->name);
+        snprintf(key, sizeof key, "%s_apart", bench.ways[i].name);
         cJSON_AddNumberToObject(row, key, apart);
         works[count] = (struct study_work){.run = run_way, .context = &bench.ones[i]};
         which[count++] = i;
     }
     works[count] = (struct study_work){.run = run_trainer, .context = &bench.ones[WAYS]};
     which[count++] = WAYS;
-    study_race(&device, works, count, options->seconds);
+    study_race(device, works, count, options->seconds);
     for (int i = 0; i < count; i++)
         point.us[which[i]] = works[i].us;
     bench_close(&bench);
     printf("%5zu %7zu", side, window);
     for (int i = 0; i < WORKS; i++) {
-        cJSON_AddNumberToObject(row, i < WAYS ? ways[i]->name : "oneDNN", point.us[i]);
+        cJSON_AddNumberToObject(row, work_name(options, i), point.us[i]);
         if (point.us[i] > 0)
             printf(" %10.1f", point.us[i]);
         else
@@ -216,7 +264,8 @@ static struct point point_run(const struct options *options, size_t side, size_t
     return point;
 }
 
-static void panel_draw(FILE *picture, size_t side, const struct point *points)
+static void panel_draw(const struct options *options, FILE *picture, size_t side,
+                       const struct point *points)
 {
     static const char *const unmeasured = "NaN";
     if (!picture)
@@ -237,7 +286,7 @@ static void panel_draw(FILE *picture, size_t side, const struct point *points)
             side, side);
     for (int k = 0; k < WORKS; k++)
         fprintf(picture, "%s$side%zu using 1:%d with linespoints lt %d title '%s'", k ? ", " : "",
-                side, k + 2, k + 1, k < WAYS ? ways[k]->name : "oneDNN");
+                side, k + 2, k + 1, work_name(options, k));
     fprintf(picture, "\n");
 }
 
@@ -250,12 +299,13 @@ static size_t transforms_from(const struct point *points)
     return from;
 }
 
-static void side_run(const struct options *options, size_t side, FILE *picture, cJSON *report)
+static void side_run(const struct options *options, const struct study_device *device, size_t side,
+                     FILE *picture, cJSON *report)
 {
     struct point points[WINDOWS];
     for (int i = 0; i < WINDOWS; i++)
-        points[i] =
-            point_run(options, side, 2 * (size_t)i + 1, cJSON_GetObjectItem(report, "rows"));
+        points[i] = point_run(options, device, side, 2 * (size_t)i + 1,
+                              cJSON_GetObjectItem(report, "rows"));
     const size_t from = transforms_from(points);
     if (from)
         printf("# %zu x %zu: transforms are faster than the product from a window of %zu on\n",
@@ -265,7 +315,7 @@ static void side_run(const struct options *options, size_t side, FILE *picture, 
     json_add(json_row(cJSON_GetObjectItem(report, "sides")),
              "side %zu transforms_from %zu winograd_speedup %g", side, from,
              points[1].us[0] / points[1].us[2]);
-    panel_draw(picture, side, points);
+    panel_draw(options, picture, side, points);
 }
 
 int main(int argc, char **argv)
@@ -276,7 +326,16 @@ int main(int argc, char **argv)
     options_read(&option_table, argc, argv, &options);
     if (!options.most)
         options.most = options.study.full ? 224 : 56;
+    if (!options.channels)
+        options.channels = kinds[options.device].channels;
+    if (!options.images)
+        options.images = kinds[options.device].images;
     study_begin(&options.study);
+    const struct study_device device = study_device_open(options.device);
+    if (!kinds[options.device].ways) {
+        fprintf(stderr, "--device cuda: built without cuFFT\n");
+        return NOT_HERE;
+    }
     program_json_try(options.study.json);
     while (count < SIDES && sides[count] <= (size_t)options.most)
         count++;
@@ -290,10 +349,10 @@ int main(int argc, char **argv)
            "%5s %7s",
            options.images, options.channels, PLAIN_PRODUCTS, WINOGRAD_PRODUCTS, "side", "window");
     for (int i = 0; i < WORKS; i++)
-        printf(" %10s", i < WAYS ? ways[i]->name : "oneDNN");
+        printf(" %10s", work_name(&options, i));
     printf("\n");
     for (int i = 0; i < count; i++)
-        side_run(&options, sides[i], picture, report);
+        side_run(&options, &device, sides[i], picture, report);
     study_picture_end(picture);
     program_json_write(options.study.json, report);
     return 0;
