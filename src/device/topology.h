@@ -36,7 +36,7 @@ alnico_status_t topology_read(struct topology *out);
 /* Only the host's identity, at once: struct topology's host_id. */
 uint64_t topology_host_id(void);
 
-/* Whether a process of the same kernel may run on a unit that this one may. */
+/* True if the process, of the same kernel, may run on one of the usable units. */
 bool topology_shares(const struct topology *topology, const struct core_set *process);
 
 /* The unit for a rank's engine thread: one that no bound rank of the host uses, or -1 for none (do

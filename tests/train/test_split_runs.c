@@ -192,7 +192,8 @@ static void costs_run(struct rank *rank)
 /* The passes of two parts of two or four, which send nothing: of four there are only two ranks. The cnn's
  * moves as above; backward dense1's gradient leaves when no bucket is full, conv2's when dense1's weights
  * have filled two of three, as dense1's does if nothing is computed beside it. Of four parts a rank in the
- * middle has two neighbours, and an image for each of the others. ResNet-20 begins with the two sums of 16 channels, then a row of 16 x 16 an image. */
+ * middle has two neighbours, and an image for each of the others. ResNet-20 begins with the two sums of 16 channels, then a row of
+ * 16 x 16 an image. */
 static void moves_cost_as_by_hand(void **unused)
 {
     (void)unused;

@@ -15,7 +15,7 @@ struct step_bucket {
     size_t bytes;    /* on the wire */
 };
 
-/* Where a rank waits for others in a pass of a split network: for boxes of a move, or for sums. */
+/* A wait for other ranks in a pass of a split network, for boxes or sums. */
 struct step_move {
     size_t bucket;          /* 1 + that which backward fills next; 0: in the forward pass */
     size_t messages, bytes; /* sent or received, whichever are more */
@@ -59,7 +59,8 @@ struct step_costs step_costs_fit(const size_t *bytes, const double *seconds, siz
  * ranks, as a ring's or Rabenseifner's. No ranks but one cost nothing. */
 double step_costs_at(struct step_costs costs, int ranks, size_t bytes);
 
-/* As JSON, and back. What is wrong is named in `error`; on success the caller calls step_parts_free. */
+/* JSON of a step's parts, which the caller deletes, and the parts of such JSON. `error` names what is
+ * wrong; after success the caller calls step_parts_free. */
 cJSON *step_parts_json(const struct step_parts *parts);
 bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, size_t room);
 void step_parts_free(struct step_parts *parts);

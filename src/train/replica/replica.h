@@ -24,8 +24,8 @@ struct replica_extras {
 struct replica_setup {
     const struct kernels_ops *kernels;
     size_t batch; /* images, > 0; of a network that is split over ranks, those of all of them */
-    /* Of a network that is split: its ranks, on the device and stream of the kernels. NULL: by itself,
-     * what others would send are zeros. */
+    /* The ranks of a split network, on the device and stream of the kernels. NULL: the part runs by
+     * itself, and what others would send is zeros. */
     alnico_comm_t comm,
         norms; /* norms: those of this rank's batch norms, if they are over several */
     bool late; /* nothing is computed while gradients travel in moves */

@@ -73,8 +73,8 @@ struct trainer_options {
      * are of the seed plus its rank. */
     size_t every;
     bool average_state, own_seeds;
-    bool
-        late; /* the gradients meet after the backward pass, not during it; nor do moves beside it */
+    /* Gradients meet after the backward pass, not during it, and nothing is computed beside moves. */
+    bool late;
     /* Strategy async: */
     bool bounded; /* workers are at most `staleness` steps apart */
     size_t staleness;
@@ -110,8 +110,8 @@ struct trainer_place {
     alnico_comm_t host;   /* on the CPU's inline stream, one rank each; NULL trains alone */
     alnico_comm_t device; /* of the same ranks, on the kernels' device and `stream`; NULL: host */
     void *stream;         /* where all computing is enqueued; NULL: the CPU's inline stream */
-    /* Of a split network this part of so many, by itself: what its moves and sums would bring are zeros.
-     * 0 parts: that of the rank. */
+    /* The part of a split network that runs by itself, of so many: its moves and sums bring zeros. With
+     * parts 0 it is the rank's. */
     int part, parts;
 };
 
@@ -156,9 +156,10 @@ struct trainer_report {
 alnico_status_t trainer_run(const struct trainer_options *options,
                             const struct trainer_place *place, struct trainer_report *report);
 
-/* Whether the network is split over the ranks. Parts of the images in a run on so many ranks: each
- * takes a batch of its own. */
+/* True if the options split the network over the ranks. */
 bool trainer_splits(const struct trainer_options *options);
+
+/* Parts of the images in a run on so many ranks: each takes a batch of its own. */
 size_t trainer_image_parts(const struct trainer_options *options, int ranks);
 
 /* The memory that a run would take of the rank's device that needs the most, without making it. */
