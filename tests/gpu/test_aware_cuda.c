@@ -197,6 +197,7 @@ static void calls_follow_the_stream(struct gpu_rank *rank)
     for (int i = 0; i < COUNT; i++)
         REQUIRE(host[i] == expected);
     free(host);
+    gpu_arena_give(&site.plain);
     gpu_site_close(&site);
 }
 
@@ -233,6 +234,8 @@ static void messages_and_blocks_arrive(struct gpu_rank *rank)
     for (int i = 0; i < COUNT; i++)
         REQUIRE(host[i] == last); /* rank 0's block for it */
     free(host);
+    gpu_arena_give(&site.plain);
+    gpu_arena_give(&site.plain);
     gpu_site_close(&site);
 }
 

@@ -271,6 +271,7 @@ static void the_first_call_is_captured(struct gpu_rank *rank)
         REQUIRE_STATUS(alnico_synchronize(first), ALNICO_SUCCESS);
         CUDA(cudaMemcpy(&host, value, sizeof host, cudaMemcpyDeviceToHost));
         REQUIRE(host == (rank->rank ? 1 : rank->size));
+        gpu_arena_give(&site.plain);
         CUDA(cudaGraphExecDestroy(graph));
         alnico_comm_destroy(first);
     }

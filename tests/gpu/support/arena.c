@@ -88,6 +88,8 @@ void gpu_arena_open(struct gpu_arena *arena, size_t bytes, enum gpu_memory kind,
 
 void gpu_arena_close(struct gpu_arena *arena)
 {
+    if (arena->taken)
+        fprintf(stderr, "the test took memory %d times more than it gave back\n", arena->taken);
     REQUIRE(arena->taken == 0);
     if (arena->mapped)
         unmap(arena);
