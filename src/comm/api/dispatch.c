@@ -278,6 +278,18 @@ static alnico_status_t choose_captured(struct question *q, const struct tuning_s
     return make_ready(q, step);
 }
 
+/* The last resort while a graph is captured: out of other calls. */
+static alnico_status_t choose_composed(const struct question *q, struct choice *out)
+{
+    const struct algorithm *const *list = backend_composed.algorithms[q->call->collective];
+    if (!(q->modes & MODE_CAPTURED) || !list)
+        return nothing_can(q);
+    *out = (struct choice){&backend_composed, *list, CHUNK_BYTES_LEAST, 0};
+    if (can_do(q, out) && !is_prepared(q->comm, out))
+        TRY(out->backend->ops->prepare(q->comm, out->algorithm, q->who));
+    return can_do(q, out) ? ALNICO_SUCCESS : nothing_can(q);
+}
+
 static alnico_status_t choose_from_table(struct question *q, struct choice *out)
 {
     const struct tuning_step *step = first_able(q);
@@ -285,7 +297,7 @@ static alnico_status_t choose_from_table(struct question *q, struct choice *out)
     bool captured = (!ready || !is_for_both(q, step)) && is_capturing(q->comm);
     TRY(captured ? choose_captured(q, &step) : make_ready(q, &step));
     if (!step)
-        return nothing_can(q);
+        return choose_composed(q, out);
     *out = step->choice;
     return ALNICO_SUCCESS;
 }
