@@ -487,8 +487,9 @@ typedef struct alnico_request *alnico_request_t;
  * (docs/tuning.md).
  *
  * Graphs: GPUs of one host that NVLink joins can capture every operation, of every type and
- * reduction, into a CUDA graph, and the first call too. Other GPUs, and a rank alone, can capture
- * what NCCL has (docs/tuning.md); the rest is UNSUPPORTED. All ranks capture a call, or none does.
+ * reduction, into a CUDA graph, and the first call too; so can a rank alone in a build with NCCL.
+ * Other GPUs can capture what NCCL has (docs/tuning.md); the rest is UNSUPPORTED. All ranks capture a
+ * call, or none does.
  *
  * Nonblocking: alnico_iX begins in the same order, but the stream goes on. Its later work may run
  * beside the operation, until alnico_wait. The call never waits for other ranks. *request is NULL

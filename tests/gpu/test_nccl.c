@@ -67,7 +67,7 @@ static void kinds_body(struct rank *rank)
         for (int op = 0; op < OPS; op++) {
             alnico_datatype_t t = (alnico_datatype_t)type;
             alnico_op_t o = (alnico_op_t)op;
-            if (is_supported(t, o))
+            if (rank->size == 1 ? op_supports(o, t) : is_supported(t, o))
                 run_kind(&s, t, o);
             else if (op_supports(o, t))
                 refuse_kind(&s, t, o);

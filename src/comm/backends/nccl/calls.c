@@ -88,11 +88,12 @@ static bool is_in_place(const struct call *call)
 bool nccl_can(const struct alnico_comm *comm, const struct call *call,
               const struct algorithm *algorithm)
 {
-    if (call_reduces(call) && !has_operation(call))
+    bool alone = comm->size == 1; /* which only copies */
+    if (call_reduces(call) && !alone && !has_operation(call))
         return false;
     if (algorithm == &algorithm_nccl_symmetric)
         return has_symmetric_kernel(call) && is_right(call) && in_windows(comm, call);
-    return !is_in_place(call) && call_own_messages_meet(call, comm->rank);
+    return (alone || !is_in_place(call)) && call_own_messages_meet(call, comm->rank);
 }
 
 struct job {
