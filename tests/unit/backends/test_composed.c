@@ -34,6 +34,10 @@ static struct rank *ranks[RANKS];
 static const struct call *posted[RANKS];
 static atomic_int allreduces, groups;
 
+/* What has to be made before the first message. */
+static bool ready[RANKS];
+static atomic_int made;
+
 static void reduce_all(const struct post *post)
 {
     const struct call *call = &post->call;
@@ -102,14 +106,33 @@ static alnico_status_t launch(alnico_comm_t comm, const struct call *call,
     if (bytes)
         memcpy(post->messages, call->messages, bytes);
     post->call.messages = post->messages;
+    REQUIRE(call->collective == ALNICO_ALLREDUCE || ready[comm->rank]);
     if (stream)
         return alnico_stream_enqueue(stream, meet, post);
     meet(post);
     return ALNICO_SUCCESS;
 }
 
-static const struct backend_ops made_up_ops = {
-    .capturable = true, .start = stream_operation_start, .launch = launch};
+static bool prepared(alnico_comm_t comm, const struct algorithm *algorithm)
+{
+    (void)algorithm;
+    return ready[comm->rank];
+}
+
+static alnico_status_t prepare(alnico_comm_t comm, const struct algorithm *algorithm,
+                               const char *who)
+{
+    (void)algorithm, (void)who;
+    ready[comm->rank] = true;
+    atomic_fetch_add(&made, 1);
+    return ALNICO_SUCCESS;
+}
+
+static const struct backend_ops made_up_ops = {.capturable = true,
+                                               .prepared = prepared,
+                                               .prepare = prepare,
+                                               .start = stream_operation_start,
+                                               .launch = launch};
 static const struct backend made_up = {.name = "made-up", .ops = &made_up_ops};
 
 static uint64_t capturing(void *stream)
@@ -135,6 +158,7 @@ static alnico_comm_t open_captured(struct rank *rank, struct device_ops *device,
         tuning_steps_force(&comm->tuning, ALNICO_ALLREDUCE, &choice);
     if (sends)
         tuning_steps_force(&comm->tuning, ALNICO_SENDRECV, &choice);
+    ready[comm->rank] = false;
     return comm;
 }
 
@@ -269,6 +293,7 @@ static void what_is_composed_is_what_runs_eagerly(void **state)
     int sums = 0;
     (void)state;
     ranks_run(RANKS, compare_all, NULL);
+    assert_int_equal(atomic_load(&made), RANKS);
     for (int i = 0; i < CALLS; i++)
         sums += calls[i].reduces;
     assert_int_equal(atomic_load(&allreduces), RANKS * (sums - 1)); /* one has no elements */
