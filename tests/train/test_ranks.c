@@ -578,6 +578,26 @@ static void steps_are_only_enqueued(void)
     place_close(&place);
 }
 
+/* ---- Many launches ---- */
+
+/* Steps of mesh2k, whose kernels are loaded while messages between its halves are on their way: the
+ * engine, which copies them, must not be kept from it. */
+static void large_images_are_split(void)
+{
+    if (!on_gpu())
+        return;
+    struct trainer_options options = options_make("mesh2k", PRECISION_BF16);
+    char split[32];
+    snprintf(split, sizeof split, "rows=%d", size);
+    options.data = "mesh:2048";
+    options.split = split;
+    options.batch = 1;
+    options.steps = 5;
+    options.optimizer.rate = 1e-4;
+    const struct trainer_report report = run(&options, false, false);
+    REQUIRE(isfinite(report.train.loss));
+}
+
 /* ---- Profiles ---- */
 
 static void check_profile(enum precision precision)
@@ -624,6 +644,7 @@ static const struct {
     enum whose whose;
 } tests[] = {{"ranks_train_as_one", ranks_train_as_one, 2, SAME},
              {"split_networks_train_as_one", split_networks_train_as_one, 2, SAME},
+             {"large_images_are_split", large_images_are_split, 2, FIRST},
              {"parameters_stay_equal", parameters_stay_equal, 2, ALL},
              {"parameters_of_parts_stay_equal", parameters_of_parts_stay_equal, 2, FIRST},
              {"batches_are_added_up", batches_are_added_up, 1, FIRST},

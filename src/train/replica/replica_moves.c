@@ -280,6 +280,17 @@ static alnico_status_t phase_end(const struct replica *replica, enum phase phase
     return waiting->mark ? waiting->mark(waiting->context, phase) : ALNICO_SUCCESS;
 }
 
+/* Messages of a GPU that are not captured are copied by the progress engine. The driver may keep the
+ * engine from it while it waits for the stream, as to load a kernel that is launched for the first time;
+ * so the stream must not wait for the engine then, but the host does. */
+static alnico_status_t request_wait(const struct replica *replica, alnico_request_t *request)
+{
+    const struct device_ops *device = replica->device;
+    return device->capturing && !device->capturing(replica->stream)
+               ? alnico_request_synchronize(request)
+               : alnico_wait(request);
+}
+
 alnico_status_t replica_moves_wait(struct replica *replica, bool backward)
 {
     struct replica_moves *moves = replica->moves;
@@ -288,7 +299,7 @@ alnico_status_t replica_moves_wait(struct replica *replica, bool backward)
     moves->travels = false;
     TRY(phase_end(replica, backward ? PHASE_BACKWARD : PHASE_FORWARD));
     if (moves->request)
-        TRY(alnico_wait(&moves->request));
+        TRY(request_wait(replica, &moves->request));
     return phase_end(replica, PHASE_HALO);
 }
 
