@@ -104,7 +104,8 @@ struct backend {
     ROW(PEER, peer)                                                                                \
     ROW(PEER_CUDA, peer_cuda)                                                                      \
     ROW(SHARED, shared)                                                                            \
-    ROW(NCCL, nccl)
+    ROW(NCCL, nccl)                                                                                \
+    ROW(HIERARCHICAL, hierarchical)
 
 /* BACKEND_HOST, ...: where a backend keeps its state in a communicator or registration. */
 #define BACKEND_INDEX(INDEX, NAME) BACKEND_##INDEX,
