@@ -49,7 +49,7 @@ static const struct argp_option table[] = {
      0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "where the buffers are: cpu, cuda, or memory that the host does not reach, far, and "
-     "that the transport takes, aware (cpu)",
+     "that the transport takes, aware, or whose ranks are on several hosts, hierarchical (cpu)",
      0},
     {"forks", KEY_FORKS, "N", OPTION_ARG_OPTIONAL,
      "ranks are processes without MPI, not threads; N (1) of each process where that divides them",
@@ -98,9 +98,7 @@ static double read_seconds(struct argp_state *state, const char *text)
 static const struct site_ops *read_device(struct argp_state *state, const char *text)
 {
     static const struct site_ops *const sites[] = {
-        &site_cpu,
-        &site_far,
-        &site_aware,
+        &site_cpu,  &site_far, &site_aware, &site_hierarchical,
 #ifdef ALNICO_HAVE_CUDA
         &site_cuda,
 #endif
@@ -108,8 +106,10 @@ static const struct site_ops *read_device(struct argp_state *state, const char *
     for (size_t i = 0; i < sizeof sites / sizeof *sites; i++)
         if (strcmp(sites[i]->name, text) == 0)
             return sites[i];
-    argp_error(state, "--device %s: expected cpu, far, aware or, where the build has CUDA, cuda",
-               text);
+    argp_error(
+        state,
+        "--device %s: expected cpu, far, aware, hierarchical or, where the build has CUDA, cuda",
+        text);
     return NULL;
 }
 

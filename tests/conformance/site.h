@@ -65,7 +65,7 @@ struct site_ops {
     void (*lane_close)(void *site, int lane, alnico_comm_t comm);
 };
 
-extern const struct site_ops site_cpu, site_far, site_aware;
+extern const struct site_ops site_cpu, site_far, site_aware, site_hierarchical;
 #ifdef ALNICO_HAVE_CUDA
 extern const struct site_ops site_cuda;
 #endif

@@ -1,9 +1,10 @@
 /* The host's memory, each buffer an allocation of its own so that a sanitizer sees its end too, and
  * the library's CPU streams. The site "far" has the same memory under addresses that the host does
  * not reach, as a GPU's: only the host backend works there, through pinned memory. In the site
- * "aware" the transport takes those addresses. */
+ * "aware" the transport takes those addresses, and in "hierarchical" ranks are on several hosts. */
 #include "tests/conformance/site.h"
 
+#include "comm/backends/hierarchical/hierarchical.h"
 #include "tests/support/far.h"
 
 #include <stdlib.h>
@@ -159,3 +160,45 @@ const struct site_ops site_aware = {.name = "aware",
                                     .force = aware_force,
                                     .lane_open = aware_open,
                                     FAR_ROWS};
+
+/* Even and uneven hosts, whose ranks are neighbours or not. */
+static uint64_t host_of_rank(int lane, int rank, int size)
+{
+    switch (lane % 4) {
+    case 0:
+        return (uint64_t)(rank * 2 / size);
+    case 1:
+        return (uint64_t)rank / 2;
+    case 2:
+        return rank > 0;
+    default:
+        return (uint64_t)rank % 2;
+    }
+}
+
+static void hierarchical_open(void *site, int lane, alnico_comm_t comm)
+{
+    uint64_t hosts[RANKS_MOST];
+    (void)site;
+    for (int i = 0; i < comm->size; i++)
+        hosts[i] = host_of_rank(lane, i, comm->size);
+    far_be_hierarchical(comm, hosts);
+}
+
+/* What the backend has not, or not for this communicator, the host backend has. */
+static alnico_status_t hierarchical_force(alnico_comm_t comm, alnico_collective_t collective,
+                                          const char *name)
+{
+    bool works = hierarchical_ops.supports(comm, NULL, &algorithm_hierarchical);
+    if (works && far_force(comm, collective, name))
+        return ALNICO_SUCCESS;
+    return alnico_comm_set_algorithm(comm, collective,
+                                     backend_host.algorithms[collective][0]->name);
+}
+
+const struct site_ops site_hierarchical = {.name = "hierarchical",
+                                           .device = ALNICO_DEVICE_CUDA,
+                                           .only = "hierarchical",
+                                           .force = hierarchical_force,
+                                           .lane_open = hierarchical_open,
+                                           FAR_ROWS};

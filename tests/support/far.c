@@ -2,6 +2,7 @@
 #include "tests/support/far.h"
 
 #include "comm/api/create.h"
+#include "comm/backends/hierarchical/hierarchical.h"
 #include "comm/backends/host/host.h"
 
 #include "base/status.h"
@@ -167,27 +168,67 @@ static void free_at_exit(void)
 }
 
 /* What the registry does for a GPU's communicators. */
-void far_be_aware(alnico_comm_t comm)
+static void add_backend(alnico_comm_t comm, const struct backend_ops *ops)
 {
     static pthread_once_t at_exit_once = PTHREAD_ONCE_INIT;
     int last = 0;
     pthread_once(&at_exit_once, free_at_exit);
-    if (!comm->transport->ops->aware)
-        comm->transport->ops = aware_over(comm->transport->ops);
-    REQUIRE_STATUS(aware_ops.attach(comm, "test"), ALNICO_SUCCESS);
+    watchdog_remove(&comm->family->watchdog, comm);
+    REQUIRE_STATUS(ops->attach(comm, "test"), ALNICO_SUCCESS);
     while (comm->backends[last])
         last++;
     REQUIRE(last < BACKENDS);
-    comm->backends[last] = &aware_ops;
+    comm->backends[last] = ops;
+    comm_watch(comm, "test");
+}
+
+void far_be_aware(alnico_comm_t comm)
+{
+    if (!comm->transport->ops->aware)
+        comm->transport->ops = aware_over(comm->transport->ops);
+    add_backend(comm, &aware_ops);
+}
+
+static void move_to_hosts(alnico_comm_t comm, const uint64_t *hosts)
+{
+    free(comm->map);
+    comm->map = host_map_create(hosts, comm->size);
+    REQUIRE(comm->map != NULL);
+    const struct host_map *map = comm->map;
+    int host = map->host[comm->rank];
+    comm->hosts = map->hosts;
+    comm->local_rank = map->place[comm->rank];
+    comm->local_size = map->first[host + 1] - map->first[host];
+}
+
+void far_be_hierarchical(alnico_comm_t comm, const uint64_t *hosts)
+{
+    move_to_hosts(comm, hosts);
+    add_backend(comm, &hierarchical_ops);
+    const struct hierarchical_state *state = hierarchical_state_of(comm);
+    for (int level = 0; state && level < LEVELS; level++) {
+        alnico_comm_t made = state->comms[level];
+        if (!made)
+            continue;
+        tuning_steps_finish(&made->tuning);
+        REQUIRE_STATUS(tuning_steps_init(&made->tuning, NULL, ALNICO_DEVICE_CUDA, made->size,
+                                         level == BETWEEN ? made->size : 1),
+                       ALNICO_SUCCESS);
+    }
 }
 
 bool far_force(alnico_comm_t comm, alnico_collective_t collective, const char *name)
 {
-    const struct algorithm *algorithm = backend_algorithm(&backend_aware, (int)collective, name);
-    if (algorithm)
-        comm->forced[collective] =
-            (struct choice){.backend = &backend_aware, .algorithm = algorithm};
-    return algorithm != NULL;
+    static const struct backend *const either[] = {&backend_aware, &backend_hierarchical};
+    for (int i = 0; i < 2; i++) {
+        const struct algorithm *algorithm = backend_algorithm(either[i], (int)collective, name);
+        if (algorithm) {
+            comm->forced[collective] =
+                (struct choice){.backend = either[i], .algorithm = algorithm};
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- The device ---- */

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* The device's address of memory of this process, and the reverse. */
 void *far_of(const void *host);
@@ -34,7 +35,11 @@ extern atomic_int far_messages;
  * threads a transport that takes the device's memory. */
 void far_be_aware(alnico_comm_t comm);
 
-/* Forces an algorithm of that backend, on all ranks; false if it has none of that name. */
+/* Gives a communicator on the device the hierarchical backend (collective), its ranks being on the
+ * hosts of these identities; inside and between them the rows for GPUs choose. */
+void far_be_hierarchical(alnico_comm_t comm, const uint64_t *hosts);
+
+/* Forces an algorithm of either backend, on all ranks; false if they have none of that name. */
 bool far_force(alnico_comm_t comm, alnico_collective_t collective, const char *name);
 
 #endif

@@ -140,16 +140,26 @@ static int choose_members(struct entry *entries, int size, const struct entry *m
     return count;
 }
 
-static alnico_status_t make_transport(alnico_comm_t comm, const char *who, const int *members,
-                                      int count, int place, struct transport **out)
+static alnico_status_t make_transport(alnico_comm_t comm, const struct comm_part *part,
+                                      struct creation *made)
 {
     struct comm_rendezvous r;
-    comm_rendezvous_part(&r, comm, who, members, count, place);
-    alnico_status_t status = comm->transport->ops->subset(comm->transport, &r.base, out);
-    status = error_of(who, status);
+    comm_rendezvous_part(&r, comm, made->who, part->members, part->count, part->place);
+    r.wait.called = r.base.called = made->called;
+    alnico_status_t status =
+        comm->transport->ops->subset(comm->transport, &r.base, &made->transport);
+    status = error_of(made->who, status);
     if (status == ALNICO_ERROR_TIMEOUT)
         comm_latch(comm, status, alnico_error_detail()); /* as comm_allgather */
     return status;
+}
+
+alnico_status_t comm_build_part(alnico_comm_t comm, const struct comm_part *part,
+                                struct creation *made, alnico_comm_t *out)
+{
+    TRY(make_transport(comm, part, made));
+    comm_settle(comm);
+    return comm_build(made, out);
 }
 
 static alnico_status_t split(alnico_comm_t comm, struct entry mine, void *stream, const char *who,
@@ -166,15 +176,11 @@ static alnico_status_t split(alnico_comm_t comm, struct entry mine, void *stream
                             .called = members,
                             .parent = comm};
     alnico_status_t status = gather_entries(comm, who, &mine, entries);
-    if (status != ALNICO_SUCCESS || mine.color < 0)
-        goto free_entries;
-    int place = 0, count = choose_members(entries, comm->size, &mine, members, &place);
-    status = make_transport(comm, who, members, count, place, &made.transport);
-    if (status == ALNICO_SUCCESS) {
-        comm_settle(comm);
-        status = comm_build(&made, out);
+    if (status == ALNICO_SUCCESS && mine.color >= 0) {
+        struct comm_part part = {.members = members};
+        part.count = choose_members(entries, comm->size, &mine, members, &part.place);
+        status = comm_build_part(comm, &part, &made, out);
     }
-free_entries:
     free(entries);
     free(members);
     return status;

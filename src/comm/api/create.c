@@ -82,14 +82,17 @@ alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out)
     TRY(error_of(made->who, comm_create(made, &comm)));
     stream_operation_attach(comm);
     alnico_status_t status = comm_attach(comm, made->who);
-    comm->called = NULL;
     comm->parent = NULL;
+    if (!made->owner)
+        comm->called = NULL;
     if (status != ALNICO_SUCCESS) {
         dismantle(comm);
         return error_of(made->who, status);
     }
     comm_open(comm);
-    comm_watch(comm, made->who);
+    comm->owner = made->owner;
+    if (!made->owner)
+        comm_watch(comm, made->who);
     *out = comm;
     return ALNICO_SUCCESS;
 }

@@ -8,6 +8,17 @@
  * UNSUPPORTED. */
 alnico_status_t comm_build(const struct creation *made, alnico_comm_t *out);
 
+/* Ranks of a communicator, of which this one is members[place]. */
+struct comm_part {
+    const int *members;
+    int count, place;
+};
+
+/* comm_build of a part's ranks (collective over these), whose transport it makes: made->transport is
+ * not set yet. Errors also: the transport's. */
+alnico_status_t comm_build_part(alnico_comm_t comm, const struct comm_part *part,
+                                struct creation *made, alnico_comm_t *out);
+
 /* Attaches its backends, as far as its limits let them, and detaches them (collective). After an error some
  * may be attached. Errors: a backend's, ARGUMENT (the limits let none in), UNSUPPORTED. */
 alnico_status_t comm_attach(alnico_comm_t comm, const char *who);

@@ -105,7 +105,8 @@ struct backend {
     ROW(PEER_CUDA, peer_cuda)                                                                      \
     ROW(SHARED, shared)                                                                            \
     ROW(NCCL, nccl)                                                                                \
-    ROW(COMPOSED, composed)
+    ROW(COMPOSED, composed)                                                                        \
+    ROW(HIERARCHICAL, hierarchical)
 
 /* BACKEND_HOST, ...: where a backend keeps its state in a communicator or registration. */
 #define BACKEND_INDEX(INDEX, NAME) BACKEND_##INDEX,

@@ -22,14 +22,16 @@ static bool misleads(alnico_comm_t comm)
 
 static void send_report(alnico_comm_t comm, const struct report *report)
 {
-    detector_report_failure(&comm->detector, comm->transport, report);
+    alnico_comm_t told = comm_told(comm);
+    detector_report_failure(&told->detector, told->transport, report);
     if (misleads(comm))
-        detector_deliver(&comm->detector, comm->transport, delivery);
+        detector_deliver(&told->detector, told->transport, delivery);
 }
 
 static void report(alnico_comm_t comm, alnico_status_t status, double waited)
 {
-    const struct report report = {.rank = comm->rank, .status = status, .waited = waited};
+    const struct report report = {
+        .rank = comm_told(comm)->rank, .status = status, .waited = waited};
     send_report(comm, &report);
 }
 
@@ -44,8 +46,8 @@ struct decision {
 static enum wait look_for_decision(void *context)
 {
     struct decision *d = context;
-    d->status =
-        detector_decide(&d->comm->detector, d->comm->transport, d->timeout, d->name, d->awaited);
+    alnico_comm_t told = comm_told(d->comm);
+    d->status = detector_decide(&told->detector, told->transport, d->timeout, d->name, d->awaited);
     return d->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
 }
 
@@ -87,7 +89,7 @@ void comm_listen(alnico_comm_t comm)
         if ((*b)->listen)
             (*b)->listen(comm);
     if (comm->messages.taken == 0 || atomic_load(&comm->latch.status) != ALNICO_SUCCESS ||
-        !detector_finds_failure(&comm->detector, comm->transport))
+        !detector_finds_failure(&comm_told(comm)->detector, comm_told(comm)->transport))
         return;
     char name[64];
     snprintf(name, sizeof name, "alnico_synchronize of communicator %d", comm->id);
@@ -97,7 +99,8 @@ void comm_listen(alnico_comm_t comm)
 
 bool comm_warned(alnico_comm_t comm)
 {
-    return misleads(comm) && detector_reported(&comm->detector, comm->transport);
+    alnico_comm_t told = comm_told(comm);
+    return misleads(comm) && detector_reported(&told->detector, told->transport);
 }
 
 enum { LISTENS = 8 }; /* a transport may need several calls to find what lies there */
@@ -108,7 +111,7 @@ alnico_status_t comm_confirm(alnico_comm_t comm)
     if (!misleads(comm))
         return ALNICO_SUCCESS;
     for (int i = 0; i < LISTENS; i++)
-        if (detector_reported(&comm->detector, comm->transport)) {
+        if (comm_warned(comm)) {
             comm_abort(comm, 0);
             break;
         }

@@ -100,6 +100,8 @@ void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail)
         log_write(LOG_INFO, "communicator %d, rank %d: %s", comm->id, comm->rank, detail);
     }
     pthread_mutex_unlock(&latch->lock);
+    if (comm->owner)
+        comm_latch(comm->owner, status, detail);
 }
 
 alnico_status_t comm_latched(alnico_comm_t comm)
@@ -172,12 +174,13 @@ static void family_leave(struct family *family)
     free(family);
 }
 
-/* The backends of this build that serve the device. */
-static void find_backends(alnico_comm_t comm)
+/* The backends of this build that serve the device, but for those that it is made without. */
+static void find_backends(alnico_comm_t comm, unsigned without)
 {
     int count = 0;
     for (int b = 0; b < BACKENDS; b++)
-        if (backends[b]->ops && backends[b]->devices & 1u << comm->device->kind)
+        if (backends[b]->ops && backends[b]->devices & 1u << comm->device->kind &&
+            !(without & 1u << b))
             comm->backends[count++] = backends[b]->ops;
 }
 
@@ -199,7 +202,7 @@ static void init(alnico_comm_t comm, const struct creation *made)
     comm->parent = made->parent;
     comm->transport = made->transport;
     comm->messages_lane.wide = true;
-    find_backends(comm);
+    find_backends(comm, made->without);
     pthread_mutex_init(&comm->latch.lock, NULL);
     detector_init(&comm->detector);
 }

@@ -85,8 +85,11 @@ struct alnico_comm {
     int device_index; /* which of the devices of its kind */
     void *stream;
     bool inline_stream;   /* the stream is the caller */
-    const int *called;    /* while it is made: as struct creation says */
-    alnico_comm_t parent; /* so, too */
+    const int *called;    /* while it is made, and of an owned one: as struct creation says */
+    alnico_comm_t parent; /* while it is made, too */
+    alnico_comm_t
+        owner; /* whose backend calls on it, as struct creation says; NULL: the user does */
+    const struct call *served; /* the owner's, while that one's backend calls */
     struct family *family;
     struct transport *transport;
 
@@ -162,6 +165,11 @@ struct creation {
     /* The communicator that was called, whose failure detector the ranks use until the new one is made;
      * NULL: there is none, or it has failed. */
     alnico_comm_t parent;
+    /* Of a communicator that a backend makes for itself: whose backend. Its ranks report failures to
+     * all ranks of the owner, an error of either is an error of both, and errors name ranks by
+     * `called`, which stays. NULL: the user's. */
+    alnico_comm_t owner;
+    unsigned without; /* 1u << index of each backend that it shall not have */
 };
 
 /* A communicator whose backends are not attached yet. Collective. Errors: the setup's, MEMORY. */
@@ -189,6 +197,18 @@ alnico_status_t comm_setup(alnico_comm_t comm, const struct creation *made, alni
  * thread. */
 void comm_drain(alnico_comm_t comm);
 
+/* Whose failure detector the ranks of a communicator use. */
+static inline alnico_comm_t comm_told(alnico_comm_t comm)
+{
+    return comm->owner ? comm->owner : comm;
+}
+
+/* The number that errors give to a rank. */
+static inline int comm_name(const struct alnico_comm *comm, int rank)
+{
+    return comm->called ? comm->called[rank] : rank;
+}
+
 /* Whether the handle is a live communicator; otherwise an error that names `who`. */
 alnico_status_t comm_check(alnico_comm_t comm, const char *who);
 
@@ -214,7 +234,8 @@ void comm_leave(alnico_comm_t comm, int before);
  * for a rank that waits here. Memory of the host needs none of this. */
 void comm_settle(alnico_comm_t comm);
 
-/* Keeps the first error of the communicator; `detail` as printf gives it. Any thread. */
+/* Keeps the first error of the communicator, and of its owner; `detail` as printf gives it. Any
+ * thread. */
 void comm_latch(alnico_comm_t comm, alnico_status_t status, const char *detail);
 
 /* The latched error, recorded as the thread's detail; SUCCESS if there is none. */

@@ -57,6 +57,8 @@ static alnico_status_t look(void *context)
 
 static alnico_comm_t told_of(alnico_comm_t comm)
 {
+    if (comm->owner)
+        return comm->owner;
     return comm->parent ? comm->parent : comm->called ? NULL : comm;
 }
 

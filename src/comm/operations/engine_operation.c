@@ -17,31 +17,39 @@
 /* Idle polls between looks at the clock: few, as behind each there may be a sleep of 1 ms. */
 enum { POLLS_PER_LOOK = 8 };
 
+/* What the ranks that use one failure detector have called. */
+static const struct call *named_call(const struct engine_operation *o)
+{
+    return o->comm->owner ? &o->served : o->call;
+}
+
 static const char *operation_name(const struct engine_operation *o, char *text, size_t bytes)
 {
     snprintf(text, bytes, "alnico_%s, %s %llu of communicator %d",
-             collectives[o->call->collective].name,
+             collectives[named_call(o)->collective].name,
              o->work->awaits ? "after operation" : "operation", (unsigned long long)o->sequence,
-             o->comm->id);
+             comm_told(o->comm)->id);
     return text;
 }
 
 /* Aborts the operation: reports to the other ranks, and stops touching the buffers. */
 static void leave(struct engine_operation *o, alnico_status_t why, double waited)
 {
+    alnico_comm_t told = comm_told(o->comm);
+    const struct call *call = named_call(o);
     o->awaited = o->work->awaits ? o->work->awaits(o) : -1;
-    struct report report = {.rank = o->comm->rank,
+    struct report report = {.rank = told->rank,
                             .status = why,
                             .sequence = o->sequence,
-                            .count = o->call->count,
-                            .type = o->call->type,
-                            .op = o->call->op,
-                            .collective = o->call->collective,
-                            .root = o->call->root,
+                            .count = call->count,
+                            .type = call->type,
+                            .op = call->op,
+                            .collective = call->collective,
+                            .root = call->root,
                             .waited = waited,
-                            .late = o->awaited + 1};
+                            .late = o->awaited < 0 ? 0 : 1 + comm_name(o->comm, o->awaited)};
     o->work->cancel(o);
-    detector_report_failure(&o->comm->detector, o->comm->transport, &report);
+    detector_report_failure(&told->detector, told->transport, &report);
 }
 
 /* An error of this rank's own, whose detail is the thread's. */
@@ -74,7 +82,8 @@ static alnico_status_t look_at_clock(struct engine_operation *o)
         o->stalled_at = 0;
         return ALNICO_PENDING;
     }
-    struct transport *transport = o->comm->transport;
+    alnico_comm_t told = comm_told(o->comm);
+    struct transport *transport = told->transport;
     double now = transport_now(transport), timeout = o->comm->family->settings.timeout;
     if (o->stalled_at == 0) {
         o->stalled_at = now;
@@ -83,7 +92,7 @@ static alnico_status_t look_at_clock(struct engine_operation *o)
     double waited = now - o->stalled_at;
     if (waited < detector_patience(timeout))
         return ALNICO_PENDING;
-    if (!is_over(o, waited, timeout) && !detector_finds_failure(&o->comm->detector, transport))
+    if (!is_over(o, waited, timeout) && !detector_finds_failure(&told->detector, transport))
         return ALNICO_PENDING;
     leave(o, ALNICO_ERROR_TIMEOUT, waited);
     o->phase = OPERATION_LEAVING;
@@ -102,19 +111,34 @@ static alnico_status_t poll_broken(struct engine_operation *o)
 static alnico_status_t poll_leaving(struct engine_operation *o)
 {
     char name[96];
+    alnico_comm_t told = comm_told(o->comm);
+    int awaited = o->awaited < 0 ? -1 : comm_name(o->comm, o->awaited);
     alnico_status_t status =
-        detector_decide(&o->comm->detector, o->comm->transport, o->comm->family->settings.timeout,
-                        operation_name(o, name, sizeof name), o->awaited);
+        detector_decide(&told->detector, told->transport, told->family->settings.timeout,
+                        operation_name(o, name, sizeof name), awaited);
     if (status == ALNICO_PENDING)
         return ALNICO_PENDING;
     comm_latch(o->comm, status, alnico_error_detail());
     return comm_latched(o->comm);
 }
 
+/* An error of the owner ends what it owns. One that a kernel found before this operation's turn came
+ * is found here: the kernel's result is none, and must not be sent on. */
+static void look_at_owner(struct engine_operation *o)
+{
+    alnico_comm_t owner = o->comm->owner;
+    bool begins = o->phase == OPERATION_WAITING && gate_is_open(&o->ready);
+    alnico_status_t status = begins ? comm_health(owner) : comm_latched(owner);
+    if (status != ALNICO_SUCCESS)
+        comm_latch(o->comm, status, alnico_error_detail());
+}
+
 static alnico_status_t engine_operation_poll(struct op *op, bool *moved)
 {
     struct engine_operation *o = (struct engine_operation *)op;
     bool advanced = false;
+    if (o->comm->owner)
+        look_at_owner(o);
     if (atomic_load_explicit(&o->comm->latch.status, memory_order_relaxed) != ALNICO_SUCCESS)
         return poll_broken(o);
     if (o->phase == OPERATION_LEAVING)
@@ -270,9 +294,11 @@ static void op_prepare(struct engine_operation *o)
     atomic_store_explicit(&o->retired, false, memory_order_relaxed);
     o->idle_polls = 0;
     o->stalled_at = 0;
-    if (!o->work->awaits)
+    if (o->comm->owner)
+        o->served = *o->comm->served;
+    else if (!o->work->awaits)
         o->comm->sequence++;
-    o->sequence = o->comm->sequence;
+    o->sequence = comm_told(o->comm)->sequence;
 }
 
 /* One step of an operation that its caller runs. Other communicators' operations of an engine

@@ -27,7 +27,10 @@ struct engine_operation {
     bool claimed;          /* the user holds the request */
     atomic_bool retired;   /* nobody polls it any more */
     alnico_status_t ended; /* how; valid once retired */
-    /* Among the communicator's operations, from 1; of messages, the last before them. */
+    struct call
+        served; /* where the communicator has an owner: its call, which is what errors name */
+    /* Among the communicator's operations, from 1; of messages, the last before them. Where it has an
+     * owner: among the owner's. */
     uint64_t sequence;
     int awaited; /* which rank, when it aborted; -1: all */
     unsigned idle_polls;

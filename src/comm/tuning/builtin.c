@@ -34,6 +34,8 @@ enum { PEER_RANKS = 64, PEER_GPUS = 8 };
     ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "nccl", ALGORITHM, 64 << 10)
 #define AWARE_ROW(COLLECTIVE, ALGORITHM, CHUNK)                                                    \
     ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "aware", ALGORITHM, CHUNK)
+#define HIERARCHICAL_ROW(COLLECTIVE, CHUNK)                                                        \
+    ROW(COLLECTIVE, CUDA, INT_MAX, INT_MAX, SIZE_MAX, "hierarchical", "hierarchical", CHUNK)
 #define CAPTURED_MESSAGES(RANKS, HOSTS, BACKEND, ALGORITHM)                                        \
     FULL_ROW(SENDRECV, CUDA, RANKS, HOSTS, SIZE_MAX, MODE_CAPTURED, BACKEND, ALGORITHM, 64 << 10, 0)
 
@@ -107,6 +109,10 @@ const struct tuning_row tuning_builtin[] = {
     GPU_ROW(PEER_GPUS, SIZE_MAX, "two_shot_staged", 80, 0),
     CUDA_ROW("shared", PEER_GPUS, 1, 64 << 10, "shared_one_shot", 64 << 10),
     CUDA_ROW("shared", PEER_GPUS, 1, SIZE_MAX, "shared_two_shot", 64 << 10),
+    /* On several hosts with several GPUs, where NCCL does not work between them or has not the
+     * operation: by the model of the hierarchical algorithms, not measured. A seat's part of 4 MB is a
+     * chunk or more of the messages. */
+    HIERARCHICAL_ROW(ALLREDUCE, 4 << 20),
     CUDA_ROW("host", INT_MAX, INT_MAX, 16 << 10, "recursive_doubling", 16 << 10),
     AWARE_ROW(ALLREDUCE, "aware_rabenseifner", 4 << 20),
     CUDA_ROW("host", INT_MAX, INT_MAX, SIZE_MAX, "rabenseifner", 512 << 10),
@@ -135,6 +141,11 @@ const struct tuning_row tuning_builtin[] = {
     NCCL_ROW(ALLTOALL, "nccl_messages"),
     NCCL_ROW(ALLTOALLV, "nccl_messages"),
     NCCL_ROW(BARRIER, "nccl"),
+    HIERARCHICAL_ROW(REDUCE, 4 << 20),
+    HIERARCHICAL_ROW(BROADCAST, 4 << 20),
+    HIERARCHICAL_ROW(ALLGATHER, 4 << 20),
+    HIERARCHICAL_ROW(REDUCE_SCATTER, 4 << 20),
+    HIERARCHICAL_ROW(BARRIER, 64 << 10),
     /* Two ranks that are capturing both know it. Otherwise messages of different calls must pass
      * each other, which those that one stream carries do not. */
     CAPTURED_MESSAGES(PEER_GPUS, 1, "peer", "exchange"),

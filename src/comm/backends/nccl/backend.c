@@ -53,7 +53,7 @@ static ncclComm_t take_plain(struct nccl_state *state)
  * calling thread has to send, which looks that often while it waits. */
 static double notice(alnico_comm_t comm)
 {
-    return detector_has_reported(&comm->detector) ? 0.05 : 0.25;
+    return detector_has_reported(&comm_told(comm)->detector) ? 0.05 : 0.25;
 }
 
 /* Without the lock: others look at the state meanwhile. Only one thread ever has a handle to

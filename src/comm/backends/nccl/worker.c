@@ -173,7 +173,7 @@ static alnico_status_t look(alnico_comm_t comm, const char *who, struct patience
     return p->lost_looks < LOST_LOOKS
                ? ALNICO_SUCCESS
                : error_set(ALNICO_ERROR_TIMEOUT, "%s: rank %d did not come: its process has ended",
-                           who, lost);
+                           who, comm_name(comm, lost));
 }
 
 alnico_status_t nccl_worker_do(alnico_comm_t comm, const char *who, struct nccl_worker **worker)
