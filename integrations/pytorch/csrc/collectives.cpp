@@ -1,5 +1,6 @@
 /* The collectives and messages of the process group: each checks its tensors and says which operations
  * of alnico.h its work has. What only copies goes as bytes. */
+#include "gil.hpp"
 #include "process_group.hpp"
 
 #include <c10/core/DeviceGuard.h>
@@ -94,14 +95,16 @@ template <class Body>
 WorkPointer ProcessGroupAlnico::issue(const Begin &begin, c10::Device device, const Tensors &inputs,
                                       const Tensors &outputs, Body body)
 {
+    WithoutGil without_gil;
     auto communicator = this->communicator(device);
     c10::OptionalDeviceGuard on_device;
     if (device.is_cuda())
         on_device.reset_device(device);
+    std::vector<c10::intrusive_ptr<Work>> complete; /* freed without the lock */
     std::unique_lock<std::mutex> lock(communicator->mutex);
     communicator->check_open();
     if (!communicator->watched())
-        (void)communicator->reap();
+        complete = communicator->reap();
     auto work = coalesced_ ? coalesced_ : make_work(communicator, begin, inputs);
     TORCH_CHECK_VALUE(work->communicator == communicator, "alnico: coalesced operations are on ",
                       work->communicator->device, " and ", device);

@@ -40,5 +40,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module)
         .def_property_readonly("options", &ProcessGroupAlnico::getBackendOptions)
         /* new_group calls it on the ranks that are no members, of a group with a device_id. */
         .def("perform_nocolor_split", [](ProcessGroupAlnico &, const py::object &) {});
-    module.def("create", &create, py::call_guard<py::gil_scoped_release>());
+    module.def("create", &create);
 }
