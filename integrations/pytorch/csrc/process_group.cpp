@@ -1,6 +1,7 @@
 /* How process groups come to be and end, and what their works are begun and finished with. */
 #include "process_group.hpp"
 #include "gil.hpp"
+#include "memory.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -260,15 +261,7 @@ void ProcessGroupAlnico::waitForPendingWorks()
 /* Memory that can be registered with a communicator. */
 at::Tensor ProcessGroupAlnico::allocateTensor(long size, at::TensorOptions options)
 {
-    const c10::Device device = options.device();
-    const auto kind = device.is_cuda() ? ALNICO_DEVICE_CUDA : ALNICO_DEVICE_CPU;
-    c10::OptionalDeviceGuard guard;
-    if (device.is_cuda())
-        guard.reset_device(device);
-    void *memory = nullptr;
-    check(alnico_memory_allocate(kind, std::max(size, 1L) * options.dtype().itemsize(), &memory));
-    return at::from_blob(
-        memory, {size}, [kind](void *freed) { (void)alnico_memory_free(kind, freed); }, options);
+    return allocate_tensor(size, options);
 }
 
 c10d::ErrorType ProcessGroupAlnico::getError()

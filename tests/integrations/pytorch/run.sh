@@ -44,7 +44,9 @@ cpu)
         expect 0 torchrun $python "$tests/test_collectives.py"
         expect 0 torchrun $python "$tests/test_groups.py"
     done
-    ranks=2 expect 0 torchrun $python "$tests/test_locks.py"
+    for test in locks memory; do
+        ranks=2 expect 0 torchrun $python "$tests/test_$test.py"
+    done
     for ranks in 2 3; do
         last=$((ranks - 1))
         die 137 dead "DistBackendError: .*rank $last did not come: its process has ended"
