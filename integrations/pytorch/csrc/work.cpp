@@ -146,12 +146,20 @@ void Work::copy_later(const at::Tensor &to, const at::Tensor &from)
     copies_.emplace_back(to, from);
 }
 
+void Work::call_later(std::function<void()> function)
+{
+    calls_.push_back(std::move(function));
+}
+
 void Work::copy_out()
 {
     at::NoGradGuard no_grad;
     for (auto &[to, from] : copies_)
         to.copy_(from);
+    for (auto &call : calls_)
+        call();
     copies_.clear();
+    calls_.clear();
 }
 
 void Work::leave()
@@ -204,9 +212,14 @@ void Work::end(std::exception_ptr error)
 {
     if (completed_)
         return;
-    if (!error)
-        copy_out();
+    try {
+        if (!error)
+            copy_out();
+    } catch (...) { /* no memory */
+        error = std::current_exception();
+    }
     copies_.clear();
+    calls_.clear();
     requests_.clear();
     if (!beside_)
         held_.clear();

@@ -32,7 +32,7 @@ class Locks(Case):
         return _C.create(self.store, self.rank, self.size, MINUTE, self.id(), ranks)
 
     def all_reduce(self, backend):
-        """A work that ends with get_future() called on rank 0, whose callback runs on another thread."""
+        """Rank 0's work does not end before it sets "begun": its callbacks run on another thread."""
         if self.rank:
             self.store.wait(["begun"])
         return backend.allreduce([torch.ones(4)])
