@@ -1,5 +1,8 @@
 """Builds the extension with the PyTorch that is installed, against libalnico.so: the file that
-ALNICO_LIBRARY names, with the header of this source tree, or what pkg-config finds."""
+ALNICO_LIBRARY names, with the header of this source tree, or what pkg-config finds.
+
+The extension uses the C++ library that PyTorch has loaded, whatever the compiler would link: two of
+them in one process format text with each other's locales, and lose it. It exports PyInit__C only."""
 
 import os
 import pathlib
@@ -25,14 +28,30 @@ def library():
     return ["-I" + include], [str(path)], [str(path.parent)]
 
 
+def standard_library():
+    """The file of libstdc++ in this process, which has imported PyTorch."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/libstdc++.so" in line}
+    return sorted(paths)
+
+
 includes, links, folders = library()
 setup(
     ext_modules=[
         CppExtension(
             "alnico_torch._C",
             sorted(str(path.relative_to(here)) for path in here.glob("csrc/*.cpp")),
-            extra_compile_args=[*includes, "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"],
-            extra_link_args=[*links, *("-Wl,-rpath," + folder for folder in folders)],
+            extra_compile_args=[
+                *includes,
+                *("-O2", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+                *("-Wall", "-Wextra", "-Wno-unused-parameter"),
+            ],
+            extra_link_args=[
+                *links,
+                *("-Wl,-rpath," + folder for folder in folders),
+                f"-Wl,--version-script={here / 'csrc' / 'exports.map'}",
+            ],
+            extra_objects=standard_library(),
         )
     ],
     cmdclass={"build_ext": BuildExtension},

@@ -1,10 +1,6 @@
 /* The collectives and messages of the process group: each checks its tensors and says which operations
  * of alnico.h its work has. What only copies goes as bytes. */
-#include "process_group.hpp"
-
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/StreamGuard.h>
-#include <torch/csrc/distributed/c10d/Utils.hpp>
+#include "issue.hpp"
 
 namespace alnico
 {
@@ -88,49 +84,6 @@ struct Rows {
 
 } // namespace
 
-/* One work, or a part of the one that is being coalesced. Nothing of it begins if `body` refuses its
- * tensors; what has begun when a later operation fails is kept until it ends. */
-template <class Body>
-WorkPointer ProcessGroupAlnico::issue(const Begin &begin, c10::Device device, const Tensors &inputs,
-                                      const Tensors &outputs, Body body)
-{
-    auto communicator = this->communicator(device);
-    c10::OptionalDeviceGuard on_device;
-    if (device.is_cuda())
-        on_device.reset_device(device);
-    std::unique_lock<std::mutex> lock(communicator->mutex);
-    communicator->check_open();
-    if (!communicator->watched())
-        (void)communicator->reap();
-    auto work = coalesced_ ? coalesced_ : make_work(communicator, begin, inputs);
-    TORCH_CHECK_VALUE(work->communicator == communicator, "alnico: coalesced operations are on ",
-                      work->communicator->device, " and ", device);
-    if (coalescing_)
-        coalesced_ = work;
-    work->hold(inputs);
-    work->hold(outputs);
-    work->add_outputs(outputs);
-    work->enter(coalescing_ || (begin.async && !c10d::isP2POp(begin.type)));
-    {
-        c10::OptionalStreamGuard on_stream(work->stream());
-        try {
-            body(*work);
-            if (!coalescing_)
-                work->flush();
-        } catch (...) {
-            if (!coalescing_)
-                work->leave();
-            throw;
-        }
-        if (!coalescing_)
-            work->leave();
-    }
-    lock.unlock();
-    if (!coalescing_ && hasHooks())
-        work->call_at_end(onCompletionHook_);
-    return work;
-}
-
 WorkPointer ProcessGroupAlnico::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options)
 {
     const at::Tensor tensor = only(tensors, "broadcast");
@@ -155,6 +108,8 @@ void ProcessGroupAlnico::add_allreduce(Work &work, const at::Tensor &tensor,
 
 WorkPointer ProcessGroupAlnico::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options)
 {
+    if (tensors.size() == 1 && tensors[0].layout() == at::kSparse)
+        return allreduce_sparse(tensors, options);
     const at::Tensor tensor = only(tensors, "allreduce");
     return issue({OpType::ALLREDUCE, options.timeout, options.asyncOp}, tensor.device(), tensors,
                  tensors, [&](Work &work) { add_allreduce(work, tensor, options.reduceOp); });
@@ -470,6 +425,12 @@ WorkPointer ProcessGroupAlnico::send(Tensors &tensors, int to, int tag)
 WorkPointer ProcessGroupAlnico::recv(Tensors &tensors, int from, int tag)
 {
     return message(false, tensors, from, tag);
+}
+
+WorkPointer ProcessGroupAlnico::recvAnysource(Tensors &, int)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "alnico: recv from any rank; a receive names the rank that its message comes from");
 }
 
 /* On the GPU that is named or bound to the group, else on the CPU, which waits for nothing that a GPU has

@@ -1,4 +1,5 @@
 /* Communicators: their works in flight and the thread that finishes them for futures and hooks. */
+#include "gil.hpp"
 #include "work.hpp"
 
 #include <chrono>
@@ -75,7 +76,7 @@ std::vector<c10::intrusive_ptr<Work>> Communicator::reap()
 void Communicator::watch()
 {
     if (!watched() && !closed_)
-        watcher_ = std::thread(&Communicator::poll, this);
+        watcher_ = std::thread([self = shared_from_this()] { self->poll(); });
 }
 
 bool Communicator::idle()
@@ -95,12 +96,14 @@ void Communicator::poll()
             work->settle();
         if (complete.empty())
             std::this_thread::sleep_for(std::chrono::microseconds(50));
+        complete.clear();
         lock.lock();
     }
 }
 
 void Communicator::close()
 {
+    WithoutGil without_gil;
     std::vector<c10::intrusive_ptr<Work>> complete;
     {
         std::lock_guard<std::mutex> lock(mutex);
@@ -118,7 +121,11 @@ void Communicator::close()
     }
     for (auto &work : complete)
         work->settle();
-    if (watched())
+    if (!watched())
+        return;
+    if (watcher_.get_id() == std::this_thread::get_id())
+        watcher_.detach();
+    else
         watcher_.join();
 }
 

@@ -1,5 +1,7 @@
 /* One communicator of Alnico for one device, with the lock that lets one thread at a time call on it,
- * and the operations in flight on it. Made by ProcessGroupAlnico; each Work holds its own. */
+ * and the operations in flight on it. Made by ProcessGroupAlnico; each Work holds its own.
+ *
+ * Who waits for the lock does not hold Python's (gil.hpp): tensors are freed with the lock held. */
 #pragma once
 
 #include <alnico/alnico.h>
@@ -29,7 +31,7 @@ std::string status_text(alnico_status_t status);
 /* Throws c10::DistBackendError unless the status is ALNICO_SUCCESS. */
 void check(alnico_status_t status);
 
-class Communicator
+class Communicator : public std::enable_shared_from_this<Communicator>
 {
   public:
     /* Takes `handle` over. On a GPU `own` is the stream that the communicator was made with. */
@@ -63,7 +65,8 @@ class Communicator
 
     bool idle();
 
-    /* Waits for what is in flight and destroys the communicator. Collective unless it has an error. */
+    /* Waits for what is in flight and destroys the communicator. Collective unless it has an error.
+     * A hook or a callback of a future may call it, too. */
     void close();
 
     const c10::Device device;

@@ -1,5 +1,6 @@
 /* What Python sees: `create`, which alnico_torch calls, and what PyTorch asks of a backend's object beyond
  * what it knows itself. */
+#include "memory.hpp"
 #include "process_group.hpp"
 
 #include <pybind11/chrono.h>
@@ -38,7 +39,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module)
     py::class_<ProcessGroupAlnico, c10::intrusive_ptr<ProcessGroupAlnico>, c10d::Backend>(
         module, "ProcessGroupAlnico")
         .def_property_readonly("options", &ProcessGroupAlnico::getBackendOptions)
+        .def_property_readonly(
+            "mem_allocator",
+            [](const ProcessGroupAlnico &) {
+                return py::module_::import("alnico_torch.memory").attr("allocator")();
+            })
         /* new_group calls it on the ranks that are no members, of a group with a device_id. */
         .def("perform_nocolor_split", [](ProcessGroupAlnico &, const py::object &) {});
-    module.def("create", &create, py::call_guard<py::gil_scoped_release>());
+    module.def("create", &create);
+    module.def("memory_functions", [] {
+        return std::pair(reinterpret_cast<uintptr_t>(&alnico::memory_allocate),
+                         reinterpret_cast<uintptr_t>(&alnico::memory_free));
+    });
 }

@@ -1,5 +1,7 @@
 /* How process groups come to be and end, and what their works are begun and finished with. */
 #include "process_group.hpp"
+#include "gil.hpp"
+#include "memory.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -46,6 +48,7 @@ c10::intrusive_ptr<ProcessGroupAlnico> ProcessGroupAlnico::create(const StorePoi
                                                                   int rank, int size,
                                                                   const OptionsPointer &options)
 {
+    WithoutGil without_gil;
     const alnico_id_t id = share_id(*store, rank);
     alnico_comm_t cpu = nullptr;
     check(alnico_comm_create_id(&id, rank, size, ALNICO_DEVICE_CPU, nullptr, &cpu));
@@ -62,6 +65,7 @@ ProcessGroupAlnico::ProcessGroupAlnico(alnico_comm_t cpu, const StorePointer &st
 /* A group that nobody has shut down may be one whose ranks end at different times. */
 ProcessGroupAlnico::~ProcessGroupAlnico()
 {
+    WithoutGil without_gil;
     if (!communicators_.empty())
         abort();
     shutdown();
@@ -69,6 +73,7 @@ ProcessGroupAlnico::~ProcessGroupAlnico()
 
 std::vector<std::shared_ptr<Communicator>> ProcessGroupAlnico::communicators()
 {
+    WithoutGil without_gil;
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::shared_ptr<Communicator>> all;
     for (auto &[name, communicator] : communicators_)
@@ -78,6 +83,7 @@ std::vector<std::shared_ptr<Communicator>> ProcessGroupAlnico::communicators()
 
 std::shared_ptr<Communicator> ProcessGroupAlnico::communicator(c10::Device device)
 {
+    WithoutGil without_gil;
     std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK_WITH(DistBackendError, !communicators_.empty(),
                      "alnico: the process group was destroyed");
@@ -134,6 +140,7 @@ ProcessGroupAlnico::WorkPointer ProcessGroupAlnico::endCoalescing()
     auto work = std::move(coalesced_);
     if (!work)
         return nullptr;
+    WithoutGil without_gil;
     {
         auto &communicator = *work->communicator;
         c10::OptionalDeviceGuard on_device;
@@ -158,6 +165,7 @@ ProcessGroupAlnico::BackendPointer ProcessGroupAlnico::split(const StorePointer 
     const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
     const bool member = mine != ranks.end();
     const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : -1;
+    WithoutGil without_gil;
     const auto cpu = communicator(CPU);
     alnico_comm_t part = nullptr;
     {
@@ -194,6 +202,7 @@ ProcessGroupAlnico::BackendPointer ProcessGroupAlnico::shrink(const std::vector<
         stay += !is_excluded(i);
     }
     const auto &chosen = options ? options : options_;
+    WithoutGil without_gil;
     c10::intrusive_ptr<ProcessGroupAlnico> smaller;
     if (flags & SHRINK_ABORT) {
         alnico_comm_t survivors = nullptr;
@@ -232,14 +241,18 @@ void ProcessGroupAlnico::enableCollectivesTiming()
     timing_ = true;
 }
 
+/* Works have copies of the hook, which share the function of Python's: its references are counted with
+ * the interpreter's lock only. */
 void ProcessGroupAlnico::registerOnCompletionHook(CompletionHook &&hook)
 {
     TORCH_CHECK_VALUE(!hasHooks(), "alnico: the group has an onCompletion hook already");
-    onCompletionHook_ = std::move(hook);
+    auto shared = std::make_shared<const CompletionHook>(std::move(hook));
+    onCompletionHook_ = [shared](const std::shared_ptr<c10d::WorkInfo> &info) { (*shared)(info); };
 }
 
 void ProcessGroupAlnico::waitForPendingWorks()
 {
+    WithoutGil without_gil;
     for (auto &communicator : communicators())
         while (!communicator->idle())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -248,15 +261,7 @@ void ProcessGroupAlnico::waitForPendingWorks()
 /* Memory that can be registered with a communicator. */
 at::Tensor ProcessGroupAlnico::allocateTensor(long size, at::TensorOptions options)
 {
-    const c10::Device device = options.device();
-    const auto kind = device.is_cuda() ? ALNICO_DEVICE_CUDA : ALNICO_DEVICE_CPU;
-    c10::OptionalDeviceGuard guard;
-    if (device.is_cuda())
-        guard.reset_device(device);
-    void *memory = nullptr;
-    check(alnico_memory_allocate(kind, std::max(size, 1L) * options.dtype().itemsize(), &memory));
-    return at::from_blob(
-        memory, {size}, [kind](void *freed) { (void)alnico_memory_free(kind, freed); }, options);
+    return allocate_tensor(size, options);
 }
 
 c10d::ErrorType ProcessGroupAlnico::getError()
@@ -282,6 +287,7 @@ void ProcessGroupAlnico::abort()
 /* Communicators of GPUs first, in the same order on all ranks. */
 void ProcessGroupAlnico::shutdown()
 {
+    WithoutGil without_gil;
     auto all = communicators();
     {
         std::lock_guard<std::mutex> lock(mutex_);

@@ -61,6 +61,7 @@ class ProcessGroupAlnico : public c10d::Backend
 
     WorkPointer broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     WorkPointer allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
+    WorkPointer allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
     WorkPointer allreduce_coalesced(Tensors &tensors,
                                     const c10d::AllreduceCoalescedOptions &options) override;
     WorkPointer reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;
@@ -90,6 +91,8 @@ class ProcessGroupAlnico : public c10d::Backend
                          const c10d::AllToAllOptions &options) override;
     WorkPointer send(Tensors &tensors, int to, int tag) override;
     WorkPointer recv(Tensors &tensors, int from, int tag) override;
+    /* Refused: alnico.h has no such message. */
+    WorkPointer recvAnysource(Tensors &tensors, int tag) override;
     WorkPointer barrier(const c10d::BarrierOptions &options) override;
     void monitoredBarrier(const c10d::BarrierOptions &options, bool all) override;
 
@@ -135,6 +138,7 @@ class ProcessGroupAlnico : public c10d::Backend
     void add_allgather_base(Work &work, const at::Tensor &output, const at::Tensor &input);
     void add_reduce_scatter_base(Work &work, const at::Tensor &output, const at::Tensor &input,
                                  const c10d::ReduceOp &op);
+    at::Tensor count_entries(const at::Tensor &sparse, std::chrono::milliseconds timeout);
 
     std::shared_ptr<Communicator> communicator(c10::Device device);
     std::shared_ptr<Communicator> connect(c10::Device device);

@@ -1,6 +1,8 @@
 /* How a work begins, is waited for, and ends. */
 #include "work.hpp"
 
+#include "gil.hpp"
+
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
@@ -144,12 +146,20 @@ void Work::copy_later(const at::Tensor &to, const at::Tensor &from)
     copies_.emplace_back(to, from);
 }
 
+void Work::call_later(std::function<void()> function)
+{
+    calls_.push_back(std::move(function));
+}
+
 void Work::copy_out()
 {
     at::NoGradGuard no_grad;
     for (auto &[to, from] : copies_)
         to.copy_(from);
+    for (auto &call : calls_)
+        call();
     copies_.clear();
+    calls_.clear();
 }
 
 void Work::leave()
@@ -202,9 +212,14 @@ void Work::end(std::exception_ptr error)
 {
     if (completed_)
         return;
-    if (!error)
-        copy_out();
+    try {
+        if (!error)
+            copy_out();
+    } catch (...) { /* no memory */
+        error = std::current_exception();
+    }
     copies_.clear();
+    calls_.clear();
     requests_.clear();
     if (!beside_)
         held_.clear();
@@ -241,6 +256,7 @@ void Work::at_end(std::function<void()> function)
 
 bool Work::isCompleted()
 {
+    WithoutGil without_gil;
     bool complete;
     {
         std::lock_guard<std::mutex> lock(communicator->mutex);
@@ -253,6 +269,7 @@ bool Work::isCompleted()
 
 bool Work::wait(milliseconds timeout)
 {
+    WithoutGil without_gil;
     if (on_gpu()) {
         join_stream();
         if (timeout == kNoTimeout && !host_waits_)
@@ -304,6 +321,7 @@ void Work::join_stream()
 
 void Work::synchronize()
 {
+    WithoutGil without_gil;
     if (on_gpu())
         join_stream();
 }
@@ -326,15 +344,21 @@ std::vector<at::Tensor> Work::result()
 /* On a GPU the future is complete at once, and marks where on the stream the results are. */
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
 {
-    if (future_)
-        return future_;
+    WithoutGil without_gil;
     std::vector<c10::Device> devices;
     if (on_gpu())
         devices.push_back(communicator->device);
-    future_ = c10::make_intrusive<c10::ivalue::Future>(
-        c10::ListType::create(c10::TensorType::get()), devices);
+    bool pending;
+    {
+        std::lock_guard<std::mutex> lock(communicator->mutex);
+        if (future_)
+            return future_;
+        future_ = c10::make_intrusive<c10::ivalue::Future>(
+            c10::ListType::create(c10::TensorType::get()), devices);
+        pending = !requests_.empty();
+    }
     if (on_gpu()) {
-        if (!requests_.empty())
+        if (pending)
             join_stream();
         c10::StreamGuard guard(*stream_);
         future_->markCompleted(c10::IValue(outputs_));
@@ -351,9 +375,13 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult()
 {
-    if (result_)
-        return result_;
-    result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    WithoutGil without_gil;
+    {
+        std::lock_guard<std::mutex> lock(communicator->mutex);
+        if (result_)
+            return result_;
+        result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    }
     at_end([this, result = result_] {
         auto found = exception_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
         result->markCompleted(c10::IValue(static_cast<int64_t>(found)));

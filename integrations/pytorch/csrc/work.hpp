@@ -61,6 +61,8 @@ class Work : public c10d::Work
     void flush();
     /* `to` gets what is in `from` when the operations are complete. */
     void copy_later(const at::Tensor &to, const at::Tensor &from);
+    /* What follows the copies. */
+    void call_later(std::function<void()> function);
     /* Nothing is added any more. */
     void leave();
 
@@ -111,6 +113,7 @@ class Work : public c10d::Work
     std::vector<alnico_request_t> requests_;
     std::vector<Message> messages_;
     std::vector<std::pair<at::Tensor, at::Tensor>> copies_; /* to, from */
+    std::vector<std::function<void()>> calls_;
     std::vector<at::Tensor> held_, outputs_;
     std::optional<c10::Stream> stream_;
     std::optional<c10::Event> start_, end_;

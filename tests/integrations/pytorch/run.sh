@@ -7,7 +7,7 @@
 # ALNICO_TORCH_SITE: a folder that keeps what is built, and is used as it is if it has something.
 . "$(dirname "$0")/../../programs/common.sh"
 . "$(dirname "$0")/../torchrun.sh"
-part=$1 source=$2 library=$3 python=${4:-python3}
+part=$1 source=$(realpath "$2") library=$(realpath "$3") python=${4:-python3}
 tests=$source/tests/integrations/pytorch site=${ALNICO_TORCH_SITE:-$work/site}
 unset ${!ALNICO_*} ${!PMI*} ${!OMPI_COMM*} ${!SLURM*} RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
@@ -19,10 +19,18 @@ found=$($python -c "$version" 2>/dev/null || echo none)
 
 if [ ! -d "$site/alnico_torch" ]; then
     cp -r "$source/integrations/pytorch" "$work/package"
-    ALNICO_LIBRARY=$library ALNICO_INCLUDE=$source/include expect 0 $python -m pip install --no-index --no-build-isolation \
-        --no-deps --no-warn-script-location --target "$site" "$work/package"
+    ALNICO_LIBRARY=$library ALNICO_INCLUDE=$source/include LDFLAGS="-static-libstdc++ ${LDFLAGS:-}" \
+        expect 0 $python -m pip install --no-index --no-build-isolation --no-deps --no-warn-script-location \
+        --target "$site" "$work/package"
 fi
 export PYTHONPATH=$site
+
+# The build above has a compiler that would link libstdc++ statically, as some do by themselves.
+extension=$(echo "$site"/alnico_torch/_C.*.so)
+expect 0 readelf --dynamic --wide "$extension"
+expect_out 'NEEDED.*\[libstdc\+\+\.so\.6\]'
+expect 0 nm --dynamic --defined-only "$extension"
+[ "$(cut -d ' ' -f 3- "$work/out")" = PyInit__C ] || fail "$extension exports more than PyInit__C"
 
 # The ranks that live name the last one.
 die() {
@@ -35,6 +43,9 @@ cpu)
     for ranks in 1 2 3; do
         expect 0 torchrun $python "$tests/test_collectives.py"
         expect 0 torchrun $python "$tests/test_groups.py"
+    done
+    for test in locks memory; do
+        ranks=2 expect 0 torchrun $python "$tests/test_$test.py"
     done
     for ranks in 2 3; do
         last=$((ranks - 1))

@@ -71,6 +71,23 @@ class Collectives(Case):
             dist.all_reduce(got, op)
             self.assertEqual(got.tolist(), expected)
 
+    def test_allreduce_of_sparse_tensors(self):
+        """Entries that several ranks have, that one has twice, of ranks that have none, of rows."""
+        for type in FLOATS + [torch.int64]:
+            for count, row in ((0, ()), (5, ()), (9, (3,)), (1 + self.rank, (2, 2))):
+                for mine in (count, count if self.rank == 0 else 0):
+                    sizes = (4, 6)[: 1 + (not row)] + row
+                    at = [self.numbers(torch.int64, 20)[:mine] % n for n in sizes[: 1 + (not row)]]
+                    values = self.numbers(type, 20, *row)[:mine]
+                    x = torch.sparse_coo_tensor(torch.stack(at), values, sizes)
+                    expected = x.to_dense()
+                    dist.all_reduce(expected, group=self.gloo)
+                    for asynchronous in (False, True):
+                        got = x.clone().to(DEVICE)
+                        wait(dist.all_reduce(got, async_op=asynchronous))
+                        self.assertTrue(got.is_sparse and got.is_coalesced())
+                        self.same([got.to_dense()], [expected], (type, row, mine))
+
     def test_broadcast_and_reduce(self):
         for root in range(self.size):
 

@@ -76,6 +76,33 @@ class Gpu(Case):
         dist.all_reduce(x)
         self.assertTrue((x == self.size).all().item())
 
+    def test_memory_that_a_stream_still_reads(self):
+        """It is neither given out again nor freed when its tensor ends."""
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+        device, side = torch.device("cuda", torch.cuda.current_device()), torch.cuda.Stream()
+        make = lambda: backend.allocate_tensor(1 << 20, dtype=torch.float32, device=device)
+        x = make().fill_(1)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1 << 28)
+            y = x * 2
+        x.record_stream(side)
+        del x
+        others = [make().fill_(5) for _ in range(4)]
+        torch.cuda.synchronize()
+        self.assertTrue((y == 2).all().item())
+        del others
+        torch.cuda.empty_cache()
+
+    def test_memory_pool(self):
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+        pool = torch.cuda.MemPool(backend.mem_allocator)
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.ones(1000, device="cuda")
+        dist.all_reduce(x)
+        self.assertTrue((x == self.size).all().item())
+        del x
+
     def test_split_group(self):
         part = dist.split_group(split_ranks=[list(range(self.size))])
         x = torch.ones(5, device="cuda")

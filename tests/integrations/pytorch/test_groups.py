@@ -103,7 +103,10 @@ class Groups(Case):
             ("not contiguous", ValueError, lambda: dist.all_reduce(x[:, ::2])),
             ("Short cannot be reduced", TypeError, lambda: dist.all_reduce(x.to(torch.int16))),
             ("Bool have no average", TypeError, self.average_of_bools),
-            ("[Ss]parse", (ValueError, RuntimeError), lambda: dist.all_reduce(x.to_sparse())),
+            ("sparse tensors can only be summed", ValueError, self.maximum_of_sparse),
+            ("is Sparse; expected a dense", (ValueError, RuntimeError), self.broadcast_of_sparse),
+            ("cannot be coalesced", ValueError, self.coalesced_sparse),
+            ("recv from any rank", NotImplementedError, lambda: dist.recv(x)),
             ("complex tensors", TypeError, self.maximum_of_complex),
             ("tag 7", ValueError, lambda: dist.isend(x, (self.rank + 1) % self.size, tag=7)),
             (r"an output of \d+ elements", ValueError, self.short_output),
@@ -111,11 +114,31 @@ class Groups(Case):
         ):
             with self.assertRaisesRegex(error, text):
                 function()
+        if self.size > 1:
+            with self.assertRaisesRegex(ValueError, "sparse dimensions on rank"):
+                dist.all_reduce(torch.eye(3 + self.rank, device=DEVICE).to_sparse())
         dist.all_reduce(x)
         self.assertEqual(x[0, 0].item(), self.size)
 
     def average_of_bools(self):
         dist.all_reduce(torch.ones(2, dtype=torch.bool, device=DEVICE), dist.ReduceOp.AVG)
+
+    def maximum_of_sparse(self):
+        dist.all_reduce(torch.eye(3, device=DEVICE).to_sparse(), dist.ReduceOp.MAX)
+
+    def broadcast_of_sparse(self):
+        group = dist.distributed_c10d._get_default_group()
+        x = torch.eye(3, device=DEVICE).to_sparse()
+        group._get_backend(x.device).broadcast([x], dist.BroadcastOptions())
+
+    def coalesced_sparse(self):
+        group = dist.distributed_c10d._get_default_group()
+        backend = group._get_backend(torch.device(DEVICE))
+        backend._start_coalescing()
+        try:
+            backend.allreduce([torch.eye(3, device=DEVICE).to_sparse()])
+        finally:
+            backend._end_coalescing()
 
     def maximum_of_complex(self):
         x = torch.ones(2, dtype=torch.cfloat, device=DEVICE)
@@ -176,6 +199,20 @@ class Groups(Case):
         ):
             got = self.trained(None, **named)
             torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+    def test_ddp_with_sparse_gradients(self):
+        torch.manual_seed(3)
+        weights = torch.randn(10, 4)
+        rows = torch.arange(self.rank, self.rank + 3)
+        expected = torch.zeros(10, 4)
+        expected[rows] = 1
+        dist.all_reduce(expected, group=self.gloo)
+        embedding = torch.nn.Embedding.from_pretrained(weights, freeze=False, sparse=True)
+        model = DistributedDataParallel(embedding.to(DEVICE))
+        model(rows.to(DEVICE)).sum().backward()
+        got = embedding.weight.grad
+        self.assertTrue(got.is_sparse)
+        self.same([got.to_dense()], [expected / self.size])
 
     def test_fsdp2(self):
         expected = self.reference()
