@@ -185,7 +185,7 @@ static void hierarchical_open(void *site, int lane, alnico_comm_t comm)
     far_be_hierarchical(comm, hosts);
 }
 
-/* What the backend has not, or not for this communicator, the host backend has. */
+/* Forces the host backend where this one lacks the algorithm, or does not serve the communicator. */
 static alnico_status_t hierarchical_force(alnico_comm_t comm, alnico_collective_t collective,
                                           const char *name)
 {

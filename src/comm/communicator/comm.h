@@ -165,9 +165,9 @@ struct creation {
     /* The communicator that was called, whose failure detector the ranks use until the new one is made;
      * NULL: there is none, or it has failed. */
     alnico_comm_t parent;
-    /* Of a communicator that a backend makes for itself: whose backend. Its ranks report failures to
-     * all ranks of the owner, an error of either is an error of both, and errors name ranks by
-     * `called`, which stays. NULL: the user's. */
+    /* The communicator whose backend has made this one for itself; NULL: the user has made it. Ranks
+     * report failures to all ranks of the owner, an error of either is an error of both, and errors
+     * name ranks by `called`, which stays. */
     alnico_comm_t owner;
     unsigned without; /* 1u << index of each backend that it shall not have */
 };

@@ -17,7 +17,7 @@
 /* Idle polls between looks at the clock: few, as behind each there may be a sleep of 1 ms. */
 enum { POLLS_PER_LOOK = 8 };
 
-/* What the ranks that use one failure detector have called. */
+/* The call by which ranks that share a failure detector know the operation. */
 static const struct call *named_call(const struct engine_operation *o)
 {
     return o->comm->owner ? &o->served : o->call;

@@ -23,7 +23,7 @@ static bool can_carry(alnico_comm_t comm, const struct call *part, const struct 
            (!ops->supports || ops->supports(comm, part, choice->algorithm));
 }
 
-/* What carries out the call that a collective is made of. */
+/* Finds the backend and algorithm for the call that a collective is made of. */
 static bool find(alnico_comm_t comm, const struct call *part, struct choice *out)
 {
     size_t bytes = call_bytes(part, comm->size);
@@ -111,7 +111,7 @@ struct moves {
     int count;
 };
 
-/* Whether the only block of a side goes to the rank, or comes from it. */
+/* True if the only block of a side goes to the rank, or comes from it. */
 static bool meets(const struct moves *m, bool sends, int rank)
 {
     bool to_all = sends && (!call_has_root(m->call) || m->call->collective == ALNICO_BROADCAST);
@@ -204,7 +204,7 @@ static bool composed_supports(alnico_comm_t comm, const struct call *call,
     return find(comm, &part, &choice);
 }
 
-/* Of allreduces nothing that is taken here has to be made first. */
+/* Messages may need preparation; allreduces that are taken here need none. */
 static bool finds_unprepared(alnico_comm_t comm, const struct algorithm *algorithm,
                              struct choice *out)
 {

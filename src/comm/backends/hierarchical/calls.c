@@ -46,8 +46,7 @@ struct chunk {
     size_t at, count;
 };
 
-/* What is enqueued for a chunk: by `first` and `last` inside, by `middle` between hosts. NULL:
- * nothing. */
+/* Calls of a chunk: `first` and `last` inside the host, `middle` between hosts. NULL: none. */
 struct phases {
     alnico_status_t (*first)(struct task *, struct chunk);
     alnico_status_t (*middle)(struct task *, struct chunk);
@@ -379,7 +378,8 @@ static alnico_status_t reduce_scatter(struct task *t)
 
 /* ---- Barrier ---- */
 
-/* Where hosts have as many ranks each, every rank has one on each host that waits for all of its host. */
+/* The barrier inside comes first. With as many ranks on each host, every rank then meets one of each
+ * other host, which has waited for all of its own. */
 static alnico_status_t barrier(struct task *t)
 {
     TRY(alnico_barrier(t->inside));
@@ -458,7 +458,7 @@ static void serve(const struct task *t, const struct call *call)
         t->between->served = call;
 }
 
-/* Of a call that is enqueued in part other ranks wait for the rest. */
+/* Other ranks wait for the rest of a call that is enqueued in part. */
 alnico_status_t hierarchical_launch(alnico_comm_t comm, const struct call *call,
                                     const struct choice *choice, void *stream)
 {

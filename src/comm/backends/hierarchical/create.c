@@ -30,7 +30,7 @@ static int list_members(const struct alnico_comm *comm, enum level level, int *m
     return count;
 }
 
-/* What this rank needs for itself: names has room for the members behind it. */
+/* Makes names, with room for the members behind them, and this rank's stream and event. */
 static alnico_status_t make_own(alnico_comm_t comm, enum level level)
 {
     struct hierarchical_state *state = hierarchical_state_of(comm);
@@ -123,7 +123,7 @@ alnico_status_t hierarchical_make(alnico_comm_t comm, const char *who)
     return ALNICO_SUCCESS;
 }
 
-/* What the owner's error has left in flight ends. */
+/* Ends a level's communicator, with what the owner's error has left in flight. */
 static void end_level(alnico_comm_t comm, enum level level)
 {
     struct hierarchical_state *state = hierarchical_state_of(comm);

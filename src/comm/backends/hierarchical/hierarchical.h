@@ -36,7 +36,7 @@ alnico_status_t hierarchical_make(alnico_comm_t comm, const char *who);
 /* Destroys them; nothing is in flight. */
 void hierarchical_end(alnico_comm_t comm);
 
-/* Whether the levels can carry out the call. A function of what is equal on all ranks. */
+/* True if the levels can carry out the call; equal on all ranks. */
 bool hierarchical_can(const struct alnico_comm *comm, const struct call *call);
 
 /* Enqueues the call on the levels' streams, between what `stream` was given before and later. */
