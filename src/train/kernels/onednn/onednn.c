@@ -84,15 +84,48 @@ static alnico_status_t slot_primitive(struct object *slot, struct call *out)
     return ALNICO_SUCCESS;
 }
 
+/* oneDNN 2.6 makes the weights' gradient of small images, channels last, by products where there is no
+ * AVX-512, and then writes to address 0. */
+static bool is_faulty(const_dnnl_primitive_desc_t made)
+{
+    dnnl_primitive_kind_t kind = dnnl_undefined_primitive;
+    dnnl_prop_kind_t pass = dnnl_prop_kind_undef;
+    const char *name = "";
+    dnnl_primitive_desc_query(made, dnnl_query_primitive_kind, 0, &kind);
+    dnnl_primitive_desc_query(made, dnnl_query_prop_kind, 0, &pass);
+    dnnl_primitive_desc_query(made, dnnl_query_impl_info_str, 0, &name);
+    return kind == dnnl_convolution && pass == dnnl_backward_weights && strstr(name, "gemm");
+}
+
+/* The first implementation, in oneDNN's order, that is not faulty. */
+static dnnl_status_t describe(const struct onednn *library, const_dnnl_op_desc_t operation,
+                              const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_desc_iterator_t at;
+    dnnl_status_t status =
+        dnnl_primitive_desc_iterator_create(&at, operation, NULL, library->engine, hint);
+    if (status != dnnl_success)
+        return status;
+    *out = dnnl_primitive_desc_iterator_fetch(at);
+    while (*out && is_faulty(*out) && status == dnnl_success) {
+        dnnl_primitive_desc_destroy(*out);
+        *out = NULL;
+        status = dnnl_primitive_desc_iterator_next(at);
+        if (status == dnnl_success)
+            *out = dnnl_primitive_desc_iterator_fetch(at);
+    }
+    dnnl_primitive_desc_iterator_destroy(at);
+    return *out || status != dnnl_success ? status : dnnl_out_of_memory;
+}
+
 alnico_status_t onednn_primitive(struct onednn *library, const_dnnl_op_desc_t operation,
                                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *made,
                                  struct call *out)
 {
     struct object *slot;
     TRY(onednn_slot(library, &slot));
-    TRY(onednn_status(
-        dnnl_primitive_desc_create(&slot->description, operation, NULL, library->engine, hint),
-        "an operation of this shape"));
+    TRY(onednn_status(describe(library, operation, hint, &slot->description),
+                      "an operation of this shape"));
     *made = slot->description;
     return slot_primitive(slot, out);
 }
