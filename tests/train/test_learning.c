@@ -197,7 +197,7 @@ static void divergence_is_an_error(void **unused)
     struct trainer_options rows[] = {options_make("synthetic:8x8x1"),
                                      options_make("synthetic:16x16x3")};
     rows[0].optimizer.rate = 1e6;
-    rows[1].optimizer.rate = 1e3;
+    rows[1].optimizer.rate = 1e6;
     rows[1].model = "resnet20";
     for (size_t i = 0; i < 2; i++) {
         struct trainer_report report;
