@@ -189,8 +189,8 @@ static void bad_options_are_refused(void **unused)
     }
 }
 
-/* A rate far too high: the run ends with an error instead of training on. With the second network
- * the loss stays a number while parameters do not: ReLUs drop them. */
+/* A rate far too high ends the run with an error. The update finds it, not the loss: a ReLU may drop
+ * what is not a number. At 1e3 ResNet-20 diverges on some processors only. */
 static void divergence_is_an_error(void **unused)
 {
     (void)unused;
@@ -204,7 +204,7 @@ static void divergence_is_an_error(void **unused)
         rows[i].steps = 30;
         rows[i].optimizer.warmup = 0;
         assert_int_equal(trainer_run(&rows[i], &alone, &report), ALNICO_ERROR_SYSTEM);
-        assert_non_null(strstr(alnico_error_detail(), "not a number"));
+        assert_non_null(strstr(alnico_error_detail(), "a parameter is not a number"));
     }
 }
 
