@@ -22,6 +22,12 @@ expect 2 "$bundle" "$work/new" --tests
 expect_err '--tests: which'
 expect 2 "$bundle" "$work/new" --data "$work"
 expect_err 'has no train-images-idx3-ubyte and train-labels-idx1-ubyte'
+mkdir "$work/path"
+printf '#!/bin/sh\necho gcc -llam\n' >"$work/path/mpicc.mpich"
+cp "$work/path/mpicc.mpich" "$work/path/mpiexec.mpich"
+chmod +x "$work/path"/*
+PATH="$work/path:$PATH" expect 2 "$bundle" "$work/new" --mpi mpich
+expect_err 'mpi mpich: mpicc.mpich compiles for another MPI, or is missing'
 [ ! -e "$work/new" ] || fail "a refused bundle was begun"
 
 # A folder may be named with a slash at its end. Mpi tests need nothing of the source folder, but for scripts.
