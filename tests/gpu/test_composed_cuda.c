@@ -1,5 +1,5 @@
-/* What is composed while a graph is captured: reductions that NCCL lacks, alltoalls in place, and
- * without NCCL all that moves blocks. Each is captured as the table chooses, blocks too long for one
+/* The composed backend on GPUs: reductions that NCCL lacks, alltoalls in place, and without NCCL all
+ * that moves blocks. Each is captured as the table chooses, blocks too long for one
  * kernel, and leaves in every replay what an eager call leaves.
  *
  *     gpu_composed_cuda                  ranks as threads, on 2 to 4 GPUs one after the other

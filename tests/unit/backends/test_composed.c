@@ -1,5 +1,5 @@
-/* What is composed while a graph is captured: every collective that no other backend captures leaves
- * on every rank what it leaves eagerly, and nothing else is written. The communicators are the CPU's
+/* The composed backend, which captures what no other backend does: every such collective leaves on
+ * every rank what it leaves eagerly, and nothing else is written. The communicators are the CPU's
  * with the rows of CUDA, whose allreduce and messages are made up here: the ranks meet and read each
  * other's buffers, one after the other. */
 #include "comm/backends/composed/composed.h"
@@ -34,7 +34,7 @@ static struct rank *ranks[RANKS];
 static const struct call *posted[RANKS];
 static atomic_int allreduces, groups;
 
-/* What has to be made before the first message. */
+/* Whether messages of a rank were prepared, which their backend asks for before the first. */
 static bool ready[RANKS];
 static atomic_int made;
 

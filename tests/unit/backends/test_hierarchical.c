@@ -119,7 +119,7 @@ static void levels_have_the_ranks_of_hosts_and_seats(void **state)
         ranks_run(layouts[i].size, run_members, (void *)&layouts[i]);
 }
 
-/* What is forced on the owner is not on the levels, which may lack it. */
+/* An algorithm that is forced on a communicator is not forced on its levels, which may lack it. */
 static void run_forced(struct rank *rank)
 {
     alnico_stream_t stream;
@@ -217,7 +217,7 @@ static void what_one_rank_cannot_make_none_has(void **state)
     ranks_run(4, run_refused, NULL);
 }
 
-/* As where NCCL works between the hosts: a call that may wait makes them. */
+/* Levels that cannot be made at once (NCCL between hosts) are made by the first call that may wait. */
 static void run_later(struct rank *rank)
 {
     struct seat s;
@@ -516,7 +516,7 @@ static alnico_comm_t far_comm_of_processes(struct rank *rank, alnico_stream_t st
     return comm;
 }
 
-/* Those that live go on, on the hosts that they were on. */
+/* The survivors go on, each on the host that it was on. */
 static void go_on(struct seat *s, const struct layout *layout)
 {
     struct seat next;
