@@ -30,6 +30,13 @@ expect_err() {
     grep -qE -- "$1" "$work/err" || fail "no line on stderr like: $1"
 }
 
+# What draws a study's picture, where gnuplot is there, and whether it did.
+picture=()
+! command -v gnuplot >/dev/null || picture=(--picture "$work/a.svg")
+expect_picture() {
+    [ ${#picture[@]} -eq 0 ] || [ "$(head -c 5 "$work/a.svg")" = '<?xml' ] || fail 'no picture'
+}
+
 # A value of a JSON file: json FILE KEY;KEY;...
 json() {
     cmake "-DFILE=$1" "-DKEY=$2" -P "$here/../../cmake/json.cmake" || fail "$1 has no $2"

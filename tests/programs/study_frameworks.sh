@@ -50,9 +50,9 @@ expect_out 'prediction within 0 %: yes$'
 PREDICTED=220 expect 0 "${fake[@]}"
 expect_out 'prediction within 16 %: no$'
 
-expect 0 "$study" --networks alexnet-cifar:2 --steps 5 --picture "$work/a.svg" --json "$work/a.json"
+expect 0 "$study" --networks alexnet-cifar:2 --steps 5 "${picture[@]}" --json "$work/a.json"
 expect_json "$work/a.json" 'networks;0;rows;5;preset' cntk
-[ -s "$work/a.svg" ] || fail 'no picture'
+expect_picture
 
 refuse() {
     expect 2 "$study" "${@:2}"

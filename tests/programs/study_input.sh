@@ -9,9 +9,9 @@ expect 0 "$study" --help
 expect_out '--loaders=N'
 mkdir "$work/files"
 expect 0 "$study" --model alexnet-cifar --batch 4 --images 12 --steps 5 --loaders 3,1 --cold --folder "$work/files" \
-    --json "$work/a.json" --picture "$work/a.svg"
+    --json "$work/a.json" "${picture[@]}"
 [ -z "$(ls "$work/files")" ] || fail "left behind: $(ls "$work/files")"
-[ -s "$work/a.svg" ] || fail 'no picture'
+expect_picture
 expect_json "$work/a.json" 'rows;0;source' files
 expect_json "$work/a.json" 'rows;1;source' packed
 expect_json "$work/a.json" 'rows;2;source' memory

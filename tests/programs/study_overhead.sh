@@ -60,9 +60,9 @@ expect_err '^overhead: out of memory: batch 4 needs 9 MiB$'
 WHY='no such thing' FAILS=4 expect 1 "${fake[@]}" --networks one:16
 expect_err 'no such thing$'
 
-expect 0 "$study" --networks cnn:4 --machine flat --steps 2 --picture "$work/a.svg" --json "$work/a.json"
+expect 0 "$study" --networks cnn:4 --machine flat --steps 2 "${picture[@]}" --json "$work/a.json"
 expect_json "$work/a.json" 'networks;0;rows;1;ranks' 4
-[ "$(head -c 5 "$work/a.svg")" = '<?xml' ] || fail 'no picture'
+expect_picture
 
 refuse() {
     expect 2 "$study" "${@:2}"
