@@ -95,7 +95,7 @@ static struct point *point_add(struct points *points, const char *kind, const ch
     return point;
 }
 
-/* ---- The roof's slope: a + b as STREAM counts it, two vectors read and one written ---- */
+/* ---- The roof's slope as STREAM counts it: two vectors read and one written, the fastest pass ---- */
 
 struct vectors {
     const struct study_device *device;
@@ -112,9 +112,11 @@ static void vectors_add(void *context)
                       "adding vectors");
         return;
     }
-#pragma omp parallel for
+    float *restrict to = v->to;
+    const float *a = v->a, *b = v->b;
+#pragma omp parallel for simd
     for (size_t i = 0; i < v->count; i++)
-        v->to[i] = v->a[i] + v->b[i];
+        to[i] = a[i] + b[i];
 }
 
 /* Bytes in a microsecond; far more than caches hold. */
@@ -130,7 +132,7 @@ static double bandwidth_measure(const struct options *options, const struct stud
     device->ops->free(v.to);
     device->ops->free(v.a);
     device->ops->free(v.b);
-    return 3 * (double)bytes / work.us;
+    return 3 * (double)bytes / work.least_us;
 }
 
 /* ---- Products ---- */

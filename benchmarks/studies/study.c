@@ -211,6 +211,7 @@ void study_race(const struct study_device *device, struct study_work *works, int
             lanes[i].us[turns] = lane_turn(&lanes[i], stamps);
     for (int i = 0; i < count; i++) {
         works[i].us = study_median(lanes[i].us, turns);
+        works[i].least_us = lanes[i].us[0]; /* sorted */
         if (lanes[i].graph)
             device->ops->graph_destroy(lanes[i].graph);
     }

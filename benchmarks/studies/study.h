@@ -52,7 +52,8 @@ struct study_device {
 struct study_work {
     void (*run)(void *context);
     void *context;
-    double us; /* median of a run */
+    double us;       /* median of a run */
+    double least_us; /* of the fastest run */
 };
 
 /* Begins a study: a picture that cannot be drawn is a usage error, no gnuplot ends it with 77. */

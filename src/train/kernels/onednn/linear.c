@@ -41,6 +41,23 @@ static alnico_status_t convolution_images(struct compiled *self, struct linear *
     return sequence_call(sequence, &reorder);
 }
 
+/* A dense layer whose input is not in blocks of channels is a product of matrices. Its weights stay as
+ * they are in the arenas: the library's own order for them gains less than bringing them there takes
+ * (benchmarks/studies/skinny.c). */
+static alnico_status_t dense_describe(struct compiled *self, const struct step *step,
+                                      struct linear *l)
+{
+    const struct node *node = &self->setup.network->nodes[step->first];
+    const dnnl_dims_t in = {l->in.dims[0], l->in.dims[1] * l->in.dims[2] * l->in.dims[3]};
+    const struct weight_shape shape = {
+        .count = 2, .dims = {(dnnl_dim_t)node->operation.filters, in[1]}, .plain = dnnl_oi};
+    TRY(onednn_status(dnnl_memory_desc_init_by_tag(&l->in, 2, in, dnnl_f32, dnnl_nc),
+                      "a matrix's layout"));
+    TRY(weights_describe(self, node, &shape, &l->weights));
+    l->weights.any = l->weights.plain;
+    return ALNICO_SUCCESS;
+}
+
 static alnico_status_t linear_describe(struct compiled *self, const struct step *step,
                                        struct linear *l)
 {
@@ -48,9 +65,12 @@ static alnico_status_t linear_describe(struct compiled *self, const struct step 
     const struct operation *operation = &node->operation;
     const struct tensor *in = &self->setup.network->tensors[step->in[0]];
     const bool dense = operation->kind == OPERATION_DENSE;
-    const dnnl_dims_t dims = {(dnnl_dim_t)operation->filters, (dnnl_dim_t)in->channels,
-                              (dnnl_dim_t)(dense ? in->height : operation->window),
-                              (dnnl_dim_t)(dense ? in->width : operation->window)};
+    const struct weight_shape shape = {
+        .count = 4,
+        .plain = dnnl_ohwi,
+        .dims = {(dnnl_dim_t)operation->filters, (dnnl_dim_t)in->channels,
+                 (dnnl_dim_t)(dense ? in->height : operation->window),
+                 (dnnl_dim_t)(dense ? in->width : operation->window)}};
     *l = (struct linear){.source = self->values[step->in[0]],
                          .value = self->values[step->out],
                          .diff = self->diffs[step->out],
@@ -63,7 +83,7 @@ static alnico_status_t linear_describe(struct compiled *self, const struct step 
     TRY(dense ? matrix_layout(self, step->out, &l->out)
               : activation_layout(self, step->out, &l->out));
     for (int i = 0; i < 2 && !dense; i++) {
-        const dnnl_dim_t covered = (l->out.dims[2 + i] - 1) * l->stride[i] + dims[2 + i];
+        const dnnl_dim_t covered = (l->out.dims[2 + i] - 1) * l->stride[i] + shape.dims[2 + i];
         const dnnl_dim_t behind = covered - l->in.dims[2 + i] - l->pad[i];
         l->end[i] = behind > 0 ? behind : 0;
     }
@@ -71,7 +91,9 @@ static alnico_status_t linear_describe(struct compiled *self, const struct step 
         TRY(matrix_memory(self, step->out, setup_value(&self->setup, step->out), &l->value));
         TRY(matrix_memory(self, step->out, setup_diff(&self->setup, step->out), &l->diff));
     }
-    return weights_describe(self, node, dims, &l->weights);
+    return dense && activation_plain(self, step->in[0])
+               ? dense_describe(self, step, l)
+               : weights_describe(self, node, &shape, &l->weights);
 }
 
 static alnico_status_t linear_primitive(struct compiled *self, const struct linear *l,

@@ -61,6 +61,12 @@ struct runs activation_runs(const struct compiled *self, size_t t)
         .run = run, .pixel = run, .apart = pixels * run, .image = pixels * channels};
 }
 
+bool activation_plain(const struct compiled *self, size_t t)
+{
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    return activation_tag(self, t) == dnnl_nhwc || tensor->height * tensor->width == 1;
+}
+
 alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out)
 {
     const struct tensor *tensor = &self->setup.network->tensors[t];
@@ -134,16 +140,17 @@ alnico_status_t sequence_diff(struct compiled *self, const struct step *step, st
 }
 
 alnico_status_t weights_describe(struct compiled *self, const struct node *node,
-                                 const dnnl_dims_t dims, struct weights *out)
+                                 const struct weight_shape *shape, struct weights *out)
 {
     float *parameters = self->setup.arenas->parameters, *gradients = self->setup.arenas->gradients;
     const size_t at = node->weight.offset, bias = node->bias.offset;
     out->biased = node->bias.count > 0;
-    TRY(onednn_status(dnnl_memory_desc_init_by_tag(&out->plain, 4, dims, dnnl_f32, dnnl_ohwi),
+    TRY(onednn_status(dnnl_memory_desc_init_by_tag(&out->plain, shape->count, shape->dims, dnnl_f32,
+                                                   shape->plain),
                       "a layout of weights"));
-    TRY(onednn_status(
-        dnnl_memory_desc_init_by_tag(&out->any, 4, dims, dnnl_f32, dnnl_format_tag_any),
-        "a layout of weights"));
+    TRY(onednn_status(dnnl_memory_desc_init_by_tag(&out->any, shape->count, shape->dims, dnnl_f32,
+                                                   dnnl_format_tag_any),
+                      "a layout of weights"));
     TRY(onednn_memory(&self->library, &out->plain, parameters + at, &out->memory));
     TRY(onednn_memory(&self->library, &out->plain, gradients + at, &out->gradient));
     if (!out->biased)

@@ -59,6 +59,9 @@ alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *p
 alnico_status_t sequence_call(struct sequence *sequence, const struct call *call);
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence);
 
+/* Whether a tensor's pixels are [row][column][channel], as the plan has them. */
+bool activation_plain(const struct compiled *self, size_t t);
+
 /* The layout of a tensor's batch; of a plain one as a matrix, a row for each pixel; of `count`
  * numbers. */
 alnico_status_t activation_layout(const struct compiled *self, size_t t, dnnl_memory_desc_t *out);
@@ -84,6 +87,13 @@ alnico_status_t sequence_diff(struct compiled *self, const struct step *step, st
 /* Room for one more gradient of the step's input, beyond that of sequence_diff. */
 float *step_scratch(const struct compiled *self, const struct step *step);
 
+/* Dimensions of weights in the library's order: outputs, inputs, of a convolution rows and columns. */
+struct weight_shape {
+    int count;
+    dnnl_dims_t dims;
+    dnnl_format_tag_t plain; /* how they are in the arenas */
+};
+
 /* A node's weights and biases: plain in the arenas, in the library's layout in its calls. */
 struct weights {
     dnnl_memory_desc_t plain, any, bias;
@@ -91,9 +101,8 @@ struct weights {
     bool biased;
 };
 
-/* dims: filters, channels, rows, columns. */
 alnico_status_t weights_describe(struct compiled *self, const struct node *node,
-                                 const dnnl_dims_t dims, struct weights *out);
+                                 const struct weight_shape *shape, struct weights *out);
 
 /* The weights in the wanted layout, copied there by the sequence if it is another. */
 alnico_status_t weights_load(struct compiled *self, const struct weights *weights,
