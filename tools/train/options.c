@@ -303,9 +303,9 @@ static const struct option_row table[] = {
      "and end",
      OPTION_FLAG, FIELD(profile), .agreed = true},
     {"predict", 0, "RANKS,...",
-     "measure a step on each rank alone, the communicator, and --steps steps (60) on all ranks "
-     "with "
-     "and without overlap; print what a step takes on so many ranks by the model, and end",
+     "measure the communicator and, by turns, --steps steps (60) on each rank alone and on all "
+     "ranks with and without overlap; print what a step takes on so many ranks by the model, and "
+     "end",
      OPTION_OTHER, FIELD(predict_count), .read = read_predict, .agreed = true},
     {"no-graph", 0, NULL, "launch kernels one by one where a step could be a CUDA graph",
      OPTION_FLAG, TRAINER(no_graph)},

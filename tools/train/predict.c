@@ -11,10 +11,19 @@
 
 enum { READINGS_MOST = 4096 };
 
+/* One rank alone, all ranks overlapped, and all not, are measured by turns, as machines change their
+ * speed: each has its share of the steps in every round. */
+enum { ROUNDS = 3 };
+
 /* Times of a step's phases, a row for each reading of a run. */
 struct readings {
     size_t count, step;
     double seconds[PHASES][READINGS_MOST]; /* of one step */
+};
+
+/* Times of a step in each round. */
+struct rounds {
+    double step[ROUNDS], phases[PHASES][ROUNDS];
 };
 
 /* Everything measured. */
@@ -49,9 +58,8 @@ static double readings_median(struct readings *r, enum phase phase)
 
 /* Each rank trains its part by itself, all at once: they share their hosts as they will. Without what
  * the others know of their parts there is nothing to learn. */
-static alnico_status_t alone_measure(struct trainer_options options,
-                                     const struct trainer_place *all, struct measured *out,
-                                     double *backward)
+static alnico_status_t alone_run(struct trainer_options options, const struct trainer_place *all,
+                                 int round, struct rounds *out)
 {
     const struct trainer_place place = {
         .stream = all->stream, .part = all->part, .parts = all->parts};
@@ -65,15 +73,49 @@ static alnico_status_t alone_measure(struct trainer_options options,
     options.context = readings;
     const alnico_status_t status = trainer_run(&options, &place, &report);
     if (status == ALNICO_SUCCESS) {
-        out->parts.input =
-            readings_median(readings, PHASE_IO) + readings_median(readings, PHASE_COPY);
-        out->parts.forward = readings_median(readings, PHASE_FORWARD);
-        out->parts.update = readings_median(readings, PHASE_UPDATE);
-        *backward = readings_median(readings, PHASE_BACKWARD);
-        out->alone = report.step_seconds;
+        out->step[round] = report.step_seconds;
+        for (enum phase phase = 0; phase < PHASES; phase++)
+            out->phases[phase][round] = readings_median(readings, phase);
     }
     free(readings);
     return status;
+}
+
+static alnico_status_t all_run(struct trainer_options options, const struct trainer_place *place,
+                               bool late, int round, struct rounds *out)
+{
+    struct trainer_report report;
+    options.late = late;
+    TRY(trainer_run(&options, place, &report));
+    out->step[round] = report.step_seconds;
+    out->phases[PHASE_HALO][round] = report.phases[PHASE_HALO] / (double)report.own_steps;
+    return ALNICO_SUCCESS;
+}
+
+/* *backward: of one rank alone. */
+static alnico_status_t steps_measure(struct trainer_options options,
+                                     const struct trainer_place *place,
+                                     const struct trainer_place *apart, struct measured *out,
+                                     double *backward)
+{
+    struct rounds alone, all[2];
+    options.steps = (options.steps + ROUNDS - 1) / ROUNDS;
+    for (int round = 0; round < ROUNDS; round++) {
+        TRY(alone_run(options, apart, round, &alone));
+        for (int late = 0; late < 2 && out->ranks > 1; late++)
+            TRY(all_run(options, place, late, round, &all[late]));
+    }
+    out->alone = median(alone.step, ROUNDS);
+    out->parts.input =
+        median(alone.phases[PHASE_IO], ROUNDS) + median(alone.phases[PHASE_COPY], ROUNDS);
+    out->parts.forward = median(alone.phases[PHASE_FORWARD], ROUNDS);
+    out->parts.update = median(alone.phases[PHASE_UPDATE], ROUNDS);
+    *backward = median(alone.phases[PHASE_BACKWARD], ROUNDS);
+    for (int late = 0; late < 2 && out->ranks > 1; late++) {
+        out->step[late] = median(all[late].step, ROUNDS);
+        out->halo[late] = median(all[late].phases[PHASE_HALO], ROUNDS);
+    }
+    return ALNICO_SUCCESS;
 }
 
 /* Those of the slowest rank, which the others wait for. */
@@ -139,19 +181,6 @@ parts_fill(struct measured *out, const struct trainer_communication *communicati
     return moves_fill(out, communication);
 }
 
-static alnico_status_t all_measure(struct trainer_options options,
-                                   const struct trainer_place *place, struct measured *out)
-{
-    struct trainer_report report;
-    for (int late = 0; late < 2 && out->ranks > 1; late++) {
-        options.late = late;
-        TRY(trainer_run(&options, place, &report));
-        out->step[late] = report.step_seconds;
-        out->halo[late] = report.phases[PHASE_HALO] / (double)report.own_steps;
-    }
-    return ALNICO_SUCCESS;
-}
-
 static alnico_status_t measure(const struct train_options *options,
                                const struct trainer_place *place, struct measured *out)
 {
@@ -162,19 +191,22 @@ static alnico_status_t measure(const struct train_options *options,
         apart.part = alnico_comm_rank(place->host);
         apart.parts = out->ranks;
     }
-    TRY(alone_measure(options->trainer, &apart, out, &backward));
-    parts_agree(out, &backward);
     TRY(trainer_communication(&options->trainer, &apart, &communication));
-    alnico_status_t status = parts_fill(out, &communication, backward);
+    alnico_status_t status = ALNICO_SUCCESS;
     for (int i = 0; status == ALNICO_SUCCESS && i < options->predict_count; i++)
         if (communication.own && options->predict[i] > out->ranks)
             status = error_set(ALNICO_ERROR_ARGUMENT,
                                "--predict %d: expected the %d ranks at hand, over which channels "
                                "are split",
                                options->predict[i], out->ranks);
+    if (status == ALNICO_SUCCESS)
+        status = steps_measure(options->trainer, place, &apart, out, &backward);
+    if (status == ALNICO_SUCCESS) {
+        parts_agree(out, &backward);
+        status = parts_fill(out, &communication, backward);
+    }
     trainer_communication_free(&communication);
-    TRY(status);
-    return all_measure(options->trainer, place, out);
+    return status;
 }
 
 /* Seconds of a step on so many ranks: overlapped, then not. */
