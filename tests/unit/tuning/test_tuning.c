@@ -147,14 +147,14 @@ static void test_hidden_rows(void **state)
     assert_true(hidden > 100);
 }
 
-/* Between a few hosts bytes cost more than messages from 64 KB on: doubling sends a host's vector once
- * for each round, and a number of hosts that is no power of two is folded, but in a ring. */
+/* Between hosts long vectors cost bytes rather than messages: doubling sends a host's vector once for
+ * each round, and a number of hosts that is no power of two is folded, but in a ring. */
 static const char *best_between(int hosts, size_t bytes)
 {
     bool folds = hosts <= 8 && (hosts & (hosts - 1)) != 0;
     if (bytes <= 16 << 10)
         return "hierarchical_leaders";
-    if (bytes <= (hosts <= 8 ? 64 << 10 : 32 << 10))
+    if (bytes <= (hosts <= 3 ? 64 << 10 : 32 << 10))
         return "hierarchical_doubling";
     return folds && (hosts == 3 || bytes > 128 << 10) ? "hierarchical_ring"
                                                       : "hierarchical_rabenseifner";
