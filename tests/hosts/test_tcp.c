@@ -220,21 +220,58 @@ static void failure_body(struct rank *rank)
     }
 }
 
-/* In the middle of each of so many operations: see call. */
-static void befall(enum fate fate, const struct layout *where, int phases)
+/* After a while in which nobody sends, the others only wait for the victim: nothing of theirs is on its
+ * way to it. They learn by their deadline, or by the end of its process long before that. */
+static void quiet_failure_body(struct rank *rank)
+{
+    const struct layout *layout = rank->argument;
+    alnico_comm_t comm = make(rank);
+    float value = 1, sum;
+    REQUIRE_STATUS(alnico_allreduce(&value, &sum, 1, ALNICO_FLOAT32, ALNICO_SUM, comm),
+                   ALNICO_SUCCESS);
+    forks_barrier(rank);
+    if (rank->rank == layout->victim)
+        meet_fate(rank, layout);
+    else {
+        nanosleep(&(struct timespec){0, 500000000}, NULL);
+        double start = ranks_seconds(), most = layout->fate == KILLED ? 1 : 1.5 * layout->timeout;
+        REQUIRE_STATUS(layout->phase
+                           ? alnico_recv(&value, 1, ALNICO_FLOAT32, layout->victim, comm)
+                           : alnico_broadcast(&value, 1, ALNICO_FLOAT32, layout->victim, comm),
+                       ALNICO_ERROR_TIMEOUT);
+        double took = ranks_seconds() - start;
+        if (took > most)
+            fprintf(stderr, "rank %d: %g s: %s\n", rank->rank, took, alnico_error_detail());
+        REQUIRE(took < most);
+        require_named(layout->victim);
+    }
+    alnico_comm_destroy(comm);
+    if (layout->fate == STOPPED && rank->rank == (layout->victim + 1) % rank->size)
+        kill(forks_pid(rank, layout->victim), SIGKILL);
+}
+
+/* In each of so many operations: see the body. */
+static void befall_in(enum fate fate, const struct layout *where, int phases,
+                      void (*body)(struct rank *))
 {
     for (int phase = 0; phase < phases; phase++) {
         struct layout layout = *where;
         layout.fate = fate;
         layout.phase = phase;
         if (fate == KILLED || fate == STOPPED)
-            forks_run_victim(layout.size, layout.victim, SIGKILL, failure_body, &layout);
+            forks_run_victim(layout.size, layout.victim, SIGKILL, body, &layout);
         else
-            forks_run(layout.size, 1, failure_body, &layout);
+            forks_run(layout.size, 1, body, &layout);
         if (fate == CUT_OFF)
             assert_int_equal(namespaces_script("link %s %d up", name, layout.host[layout.victim]),
                              0);
     }
+}
+
+/* In the middle of it: see call. */
+static void befall(enum fate fate, const struct layout *where, int phases)
+{
+    befall_in(fate, where, phases, failure_body);
 }
 
 static const struct layout apart = {4, {0, 1, 2, 3}, 1.5, 0, 2, 0},
@@ -269,6 +306,17 @@ static void test_a_rank_that_is_late(void **state)
     befall(LATE, &together, 1);
 }
 
+/* The process that ends is noticed at once, whatever the deadline. */
+static void test_a_failure_while_nobody_sends(void **state)
+{
+    (void)state;
+    struct layout patient = together;
+    patient.timeout = 600;
+    befall_in(KILLED, &patient, 2, quiet_failure_body);
+    befall_in(STOPPED, &apart, 2, quiet_failure_body);
+    befall_in(CUT_OFF, &apart, 2, quiet_failure_body);
+}
+
 static void remove_hosts(void)
 {
     namespaces_script("down %s", name);
@@ -284,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_is_stopped),
         cmocka_unit_test(test_a_host_that_is_cut_off),
         cmocka_unit_test(test_a_rank_that_is_late),
+        cmocka_unit_test(test_a_failure_while_nobody_sends),
     };
     seed = (uint64_t)time(NULL);
     print_message("seed %llu\n", (unsigned long long)seed);

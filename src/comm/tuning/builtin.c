@@ -56,9 +56,10 @@ enum { PEER_RANKS = 64, PEER_GPUS = 8 };
  * fewer messages are.
  *
  * Over several hosts each rank's share of the vector passes the network only, or where messages cost
- * more than bytes, a leader's vector, in chunks that are worth their messages: measured over TCP on 4
- * hosts (benchmarks/hosts, benchmarks/several_hosts), the bounds in bytes extrapolated from simulated
- * machines.
+ * more than bytes, a leader's vector, in chunks that are worth their messages: measured over TCP on 2,
+ * 3, 4 and 6 hosts (benchmarks/hosts, benchmarks/several_hosts), the bounds in bytes of others
+ * extrapolated from simulated machines. Doubling sends a vector once for each round, and both doubling
+ * and halving fold the hosts beyond a power of two, which a ring does not.
  *
  * GPUs of one host store into each other's memory until NCCL's ring fills the links as well, and
  * beyond that where NCCL has not the operation or is not made yet; where neither works, they store
@@ -82,8 +83,14 @@ const struct tuning_row tuning_builtin[] = {
     HOST_ROW(2, INT_MAX, SIZE_MAX, "rabenseifner", 4 << 20),
     HOST_ROW(INT_MAX, 1, SIZE_MAX, "rabenseifner", 32 << 10),
     HOST_ROW(INT_MAX, INT_MAX, 16 << 10, "hierarchical_leaders", 16 << 10),
-    HOST_ROW(INT_MAX, 8, 1 << 20, "hierarchical_doubling", 256 << 10),
     HOST_ROW(INT_MAX, INT_MAX, 32 << 10, "hierarchical_doubling", 32 << 10),
+    HOST_ROW(INT_MAX, 3, 64 << 10, "hierarchical_doubling", 64 << 10),
+    HOST_ROW(INT_MAX, 2, SIZE_MAX, "hierarchical_rabenseifner", 256 << 10),
+    HOST_ROW(INT_MAX, 3, SIZE_MAX, "hierarchical_ring", 256 << 10),
+    HOST_ROW(INT_MAX, 4, SIZE_MAX, "hierarchical_rabenseifner", 256 << 10),
+    HOST_ROW(INT_MAX, 7, 128 << 10, "hierarchical_rabenseifner", 128 << 10),
+    HOST_ROW(INT_MAX, 7, SIZE_MAX, "hierarchical_ring", 256 << 10),
+    HOST_ROW(INT_MAX, 8, SIZE_MAX, "hierarchical_rabenseifner", 256 << 10),
     HOST_ROW(INT_MAX, INT_MAX, SIZE_MAX, "hierarchical_rabenseifner", 1 << 20),
     GPU_ROW(4, 512, "one_shot_line", 1, 0),
     GPU_ROW(4, 4 << 10, "one_shot_line", 4, 0),

@@ -8,6 +8,8 @@
 #include "tests/support/reference.h"
 #include "tests/support/traffic.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -524,6 +526,35 @@ static void test_a_process_that_is_killed(void **state)
     forks_run_victim(3, 1, SIGKILL, death_body, NULL);
 }
 
+static int option_of(int fd, int level, int option)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    REQUIRE(getsockopt(fd, level, option, &value, &bytes) == 0);
+    return value;
+}
+
+/* The kernel asks hosts from which nothing comes, and gives them up after two and a half deadlines. */
+static void heartbeat_body(struct rank *rank)
+{
+    const struct mode mode = {.interface = "127.0.0.1"};
+    struct transport *t = make(rank, &mode);
+    const struct tcp_peer *p = &((struct transport_tcp *)t)->peer[1 - rank->rank];
+    REQUIRE(p->lanes == 1);
+    REQUIRE(option_of(p->lane[0].fd, SOL_SOCKET, SO_KEEPALIVE) == 1);
+    REQUIRE(option_of(p->lane[0].fd, IPPROTO_TCP, TCP_KEEPIDLE) == 10);
+    REQUIRE(option_of(p->lane[0].fd, IPPROTO_TCP, TCP_KEEPINTVL) == 5);
+    REQUIRE(option_of(p->lane[0].fd, IPPROTO_TCP, TCP_USER_TIMEOUT) == 50001);
+    wait_all(rank);
+    t->ops->destroy(t);
+}
+
+static void test_the_kernel_asks_whether_a_host_is_there(void **state)
+{
+    (void)state;
+    ranks_run(2, heartbeat_body, NULL);
+}
+
 static alnico_status_t gather_part(void *wait, const void *mine, void *all, size_t bytes)
 {
     return out_of_band_gather(wait, mine, all, bytes);
@@ -611,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_version_6),
         cmocka_unit_test(test_a_process_that_is_killed),
+        cmocka_unit_test(test_the_kernel_asks_whether_a_host_is_there),
         cmocka_unit_test(test_a_part_of_the_ranks),
         cmocka_unit_test(test_an_interface_that_there_is_not),
     };

@@ -147,6 +147,29 @@ static void test_hidden_rows(void **state)
     assert_true(hidden > 100);
 }
 
+/* Between hosts long vectors cost bytes rather than messages: doubling sends a host's vector once for
+ * each round, and a number of hosts that is no power of two is folded, but in a ring. */
+static const char *best_between(int hosts, size_t bytes)
+{
+    bool folds = hosts <= 8 && (hosts & (hosts - 1)) != 0;
+    if (bytes <= 16 << 10)
+        return "hierarchical_leaders";
+    if (bytes <= (hosts <= 3 ? 64 << 10 : 32 << 10))
+        return "hierarchical_doubling";
+    return folds && (hosts == 3 || bytes > 128 << 10) ? "hierarchical_ring"
+                                                      : "hierarchical_rabenseifner";
+}
+
+static void test_between_hosts_bytes_decide(void **state)
+{
+    (void)state;
+    for (int hosts = 2; hosts <= 9; hosts++)
+        for (size_t bytes = 16 << 10; bytes <= 16 << 20; bytes += bytes / 2)
+            assert_string_equal(
+                first_fit(tuning_builtin, tuning_builtin_count, 2 * hosts, hosts, bytes)->algorithm,
+                best_between(hosts, bytes));
+}
+
 static void test_a_device_without_rows(void **state)
 {
     (void)state;
@@ -340,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_the_built_in_rows_are_sound),
         cmocka_unit_test(test_the_first_row_that_fits_counts),
         cmocka_unit_test(test_hidden_rows),
+        cmocka_unit_test(test_between_hosts_bytes_decide),
         cmocka_unit_test(test_a_device_without_rows),
         cmocka_unit_test(test_modes_and_the_next_row),
         cmocka_unit_test(test_algorithms_of_a_device),
