@@ -450,7 +450,30 @@ typedef struct alnico_registration *alnico_registration_t;
 ALNICO_API alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t bytes,
                                                 alnico_registration_t *out);
 
-/* Waits for everything started on the communicator and removes the registration. Collective. */
+/* Registers memory on this rank alone. Local: other ranks need not do the same, and a call works whatever
+ * they pass.
+ *
+ * A blocking or captured call in which all ranks pass memory so registered, or of
+ * alnico_memory_allocate, uses it as though it were registered by all, if it gains by that: on GPUs of
+ * one host, allreduces, allgathers and alltoalls of more than about a megabyte. Its buffers must have equal
+ * offsets in their memory on all ranks, as with alnico_comm_register. The first such call waits for
+ * the other ranks and makes the memory reachable, at its capture if it is captured. In each such call a
+ * rank that passes such memory waits for the others to come to it, 0.1 ms at most and a second while it is
+ * captured: if one does not, or passes other memory, the call goes as if nothing were registered. Results have
+ * the same bits either way. Calls that gain nothing, nonblocking ones and those of a forced algorithm take
+ * no part.
+ *
+ * memory: `bytes` bytes on the communicator's device, which may be at other addresses and of other length on
+ * each rank. Only that of cuMemCreate with a file descriptor is shared so, as alnico_memory_allocate
+ * makes it; other memory is valid and changes nothing, and so is any on the CPU. Graphs that contain calls
+ * on it must not run any more when it is removed. Any thread.
+ *
+ * Errors: ARGUMENT (as for alnico_comm_register); MEMORY. */
+ALNICO_API alnico_status_t alnico_comm_register_local(alnico_comm_t comm, void *memory,
+                                                      size_t bytes, alnico_registration_t *out);
+
+/* Waits for everything started on the communicator and removes the registration. Collective; but local and
+ * without a wait, by any thread, for one of alnico_comm_register_local, whose memory nothing uses any more. */
 ALNICO_API alnico_status_t alnico_comm_deregister(alnico_comm_t comm,
                                                   alnico_registration_t registration);
 
@@ -458,8 +481,11 @@ ALNICO_API alnico_status_t alnico_comm_deregister(alnico_comm_t comm,
  * driver's cuMemCreate with a file descriptor, which NCCL's windows need, too, or of cudaMalloc where
  * the GPU has none; on the CPU any. Local.
  *
- *     alnico_memory_allocate(ALNICO_DEVICE_CUDA, bytes, &memory);
- *     alnico_comm_register(comm, memory, bytes, &registration);
+ *     alnico_memory_allocate(ALNICO_DEVICE_CUDA, bytes, &memory);       on every rank
+ *     alnico_allreduce(ALNICO_IN_PLACE, memory, n, type, op, comm);     shares it, if all pass such
+ *
+ * It needs no registration: every communicator of the device takes it as alnico_comm_register_local says.
+ * alnico_comm_register lets nonblocking calls and all sizes use it, too.
  *
  * device: CUDA is the calling thread's GPU. *out: `bytes` bytes, aligned to 64 at least, of the caller;
  * NULL on error. It may block. Any thread. Errors: ARGUMENT; MEMORY; UNSUPPORTED (this build or machine
@@ -467,8 +493,9 @@ ALNICO_API alnico_status_t alnico_comm_deregister(alnico_comm_t comm,
 ALNICO_API alnico_status_t alnico_memory_allocate(alnico_device_t device, size_t bytes, void **out);
 
 /* Frees memory of alnico_memory_allocate, which nothing uses any more: it is deregistered, and what
- * streams were given on it is done. NULL does nothing. Any thread. Errors: ARGUMENT (an unknown device,
- * or on a GPU not the address that was given out); SYSTEM. */
+ * streams were given on it is done. NULL does nothing. Any thread. The GPU has it back when the other ranks
+ * have let go of what they share of it, in their next call on the communicator, alnico_synchronize
+ * included. Errors: ARGUMENT (an unknown device, or on a GPU not the address that was given out); SYSTEM. */
 ALNICO_API alnico_status_t alnico_memory_free(alnico_device_t device, void *memory);
 
 /* ---- Collectives ---- */

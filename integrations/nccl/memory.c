@@ -1,5 +1,6 @@
-/* Memory, registrations and windows. A window is a registration of Alnico, which all ranks make. What
- * ncclCommRegister registers, each rank by itself, is checked only: Alnico has no use for it. */
+/* Memory, registrations and windows. A window is a registration of Alnico that all ranks make, and what
+ * ncclCommRegister registers one of this rank alone. A communicator's ranks of one thread do not wait for each
+ * other: Alnico asks for no more than a moment. */
 #include "integrations/nccl/group.h"
 #include "integrations/nccl/ours.h"
 
@@ -27,17 +28,18 @@ static ncclResult_t check_memory(const void *memory, size_t bytes, const void *o
 
 ncclResult_t ours_CommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **out)
 {
-    (void)comm;
+    alnico_registration_t registration = NULL;
     ncclResult_t result = check_memory(memory, bytes, out);
     if (result == ncclSuccess)
-        *out = memory;
+        result = result_of(alnico_comm_register_local(comm->alnico, memory, bytes, &registration));
+    if (out)
+        *out = registration;
     return result;
 }
 
 ncclResult_t ours_CommDeregister(const ncclComm_t comm, void *handle)
 {
-    (void)comm, (void)handle;
-    return ncclSuccess;
+    return handle ? result_of(alnico_comm_deregister(comm->alnico, handle)) : ncclSuccess;
 }
 
 /* A window that cannot be made is NULL and no error, as in NCCL. */

@@ -72,6 +72,7 @@ _CALLS: dict[str, list[object]] = {
     "memory_allocate": [c_int, c_size_t, HANDLE],
     "memory_free": [c_int, c_void_p],
     "comm_register": [c_void_p, c_void_p, c_size_t, HANDLE],
+    "comm_register_local": [c_void_p, c_void_p, c_size_t, HANDLE],
     "comm_deregister": [c_void_p, c_void_p],
     "op_create_premultiplied_sum": [c_void_p, c_void_p, c_int, c_int, POINTER(c_int)],
     "op_destroy": [c_void_p, c_int],

@@ -158,7 +158,7 @@ class Registration:
         communicator._registrations.add(self)
 
     def deregister(self) -> None:
-        """Removes the registration, which lets the array go. Collective."""
+        """Removes the registration, which lets the array go. Collective, unless it is local."""
         with self._communicator._lock:
             handle = self._communicator._check_open()
             if not self._handle:
@@ -394,13 +394,19 @@ class Communicator(Operations[None]):
             call("comm_memory", self._check_open(), ctypes.byref(out))
         return {name: getattr(out, name) for name, _ in out._fields_}
 
-    def register(self, array: Array) -> Registration:
-        """Registers an array, so that other ranks can reach it directly. Collective. It is held
-        until it is deregistered, or the communicator closed."""
+    def register(self, array: Array, local: bool = False) -> Registration:
+        """Registers an array, so that other ranks can reach it directly. Collective, unless it is
+        local: then it counts in the calls in which all ranks pass such memory, or that of
+        alnico.Memory, which needs none. It is held until it is deregistered, or the communicator
+        closed."""
         buffer, out = self._side(array, "array", True), ctypes.c_void_p()
         with self._lock:
             call(
-                "comm_register", self._check_open(), buffer.address, buffer.bytes, ctypes.byref(out)
+                "comm_register_local" if local else "comm_register",
+                self._check_open(),
+                buffer.address,
+                buffer.bytes,
+                ctypes.byref(out),
             )
         return Registration(self, out, buffer.keep)
 

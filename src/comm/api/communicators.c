@@ -2,6 +2,7 @@
 #include "comm/api/api.h"
 #include "comm/api/create.h"
 #include "comm/communicator/out_of_band.h"
+#include "comm/communicator/sharing.h"
 #include "comm/operations/stream_operation.h"
 
 #include "base/status.h"
@@ -32,6 +33,7 @@ alnico_status_t alnico_synchronize(alnico_comm_t comm)
     alnico_status_t status = stream_operation_drain(comm);
     comm_drain(comm);
     comm_listen(comm);
+    sharing_sweep(comm);
     comm_leave(comm, before);
     return status == ALNICO_SUCCESS ? comm_health(comm) : status;
 }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/communicator/registration.h"
+#include "comm/communicator/sharing.h"
 #include "comm/operations/engine_operation.h"
 #include "comm/operations/stream_operation.h"
 #include "comm/rendezvous/callback.h"
@@ -34,7 +35,7 @@ alnico_status_t comm_attach(alnico_comm_t comm, const char *who)
         if ((*b)->attach)
             TRY(comm_agree_status(comm, who, (*b)->attach(comm, who)));
     if (has_backend(comm))
-        return ALNICO_SUCCESS;
+        return sharing_attach(comm, who);
     return comm->scratch_least
                ? error_set(
                      ALNICO_ERROR_ARGUMENT,
@@ -49,6 +50,7 @@ alnico_status_t comm_attach(alnico_comm_t comm, const char *who)
 
 void comm_detach(alnico_comm_t comm)
 {
+    sharing_detach(comm);
     for (const struct backend_ops *const *b = comm->backends; *b; b++)
         if ((*b)->detach)
             (*b)->detach(comm);

@@ -3,6 +3,7 @@
 #include "comm/api/consistency.h"
 #include "comm/api/premultiplied.h"
 #include "comm/communicator/registration.h"
+#include "comm/communicator/sharing.h"
 #include "comm/operations/stream_operation.h"
 
 #include "base/datatype.h"
@@ -324,6 +325,48 @@ static alnico_status_t choose(struct question *q, struct choice *out)
     return ALNICO_SUCCESS;
 }
 
+/* Whether the call would go another way if its buffers were registered, and a reduction with the same bits: which
+ * way is not to be seen in the results. */
+static bool gains_by_sharing(const struct question *q)
+{
+    const struct tuning_steps *steps = &q->comm->tuning;
+    const struct tuning_step *plain = first_able(q),
+                             *step = tuning_choose(steps, q->call->collective,
+                                                   q->modes | MODE_REGISTERED, q->bytes);
+    for (; step && !can_do(q, &step->choice); step = tuning_next(step, q->bytes)) {
+        const struct backend_ops *ops = step->choice.backend->ops;
+        if (ops && ops->direct && ops->direct(q->comm, q->call, step->choice.algorithm))
+            return !call_reduces(q->call) ||
+                   (plain && plain->choice.backend == step->choice.backend);
+    }
+    return false;
+}
+
+/* Whether the ranks share both buffers by themselves. */
+static alnico_status_t agree_on_sharing(struct question *q)
+{
+    alnico_comm_t comm = q->comm;
+    const struct call *call = q->call;
+    bool agreed, may = sharing_begin(comm);
+    if (!may || !q->may_wait || q->modes & MODE_REGISTERED ||
+        comm->forced[call->collective].algorithm)
+        return ALNICO_SUCCESS;
+    struct question asked = *q;
+    bool captured = is_capturing(comm);
+    asked.modes |= captured ? MODE_CAPTURED : 0;
+    if (!gains_by_sharing(&asked))
+        return ALNICO_SUCCESS;
+    size_t bytes = datatype_bytes(call->type);
+    struct side reads = call_reads(call, comm->rank, comm->size),
+                writes = call_writes(call, comm->rank, comm->size);
+    const struct sharing_side sides[] = {
+        {call->send, side_extent(&reads) * bytes, reads.blocks < writes.blocks},
+        {call->recv, side_extent(&writes) * bytes, writes.blocks < reads.blocks}};
+    TRY(sharing_agree(comm, sides, captured, q->who, &agreed));
+    q->modes |= agreed ? MODE_REGISTERED : 0;
+    return ALNICO_SUCCESS;
+}
+
 /* The arguments by themselves, and with ALNICO_CHECK against those of all ranks. */
 static alnico_status_t check(alnico_comm_t comm, struct call *call, bool nonblocking,
                              const char *who)
@@ -352,6 +395,8 @@ static alnico_status_t prepare(alnico_comm_t comm, struct call *call, bool nonbl
                          .modes = is_registered(comm, call) ? MODE_REGISTERED : 0,
                          .may_wait = call->collective != ALNICO_SENDRECV && !nonblocking,
                          .who = who};
+    if (call->collective != ALNICO_SENDRECV)
+        TRY(agree_on_sharing(&q));
     return choose(&q, choice);
 }
 
@@ -372,6 +417,7 @@ alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_
     struct choice choice;
     void *scratch = NULL;
     comm->called_on = true;
+    sharing_sweep(comm);
     alnico_status_t status = prepare(comm, call, request != NULL, who, &choice, &scratch);
     if (status == ALNICO_SUCCESS)
         status = copy_input(comm, call);
@@ -385,6 +431,7 @@ alnico_status_t api_start(alnico_comm_t comm, struct call *call, alnico_request_
         premultiplied_release(comm, scratch);
     if (status == ALNICO_SUCCESS)
         status = stream_operation_mark(comm);
+    sharing_end(comm);
     comm_leave(comm, before);
     return status == ALNICO_SUCCESS ? status : name_error(comm, status, who);
 }

@@ -1,5 +1,6 @@
 /* Memory that ranks can share: the public calls. */
 #include "comm/api/create.h"
+#include "comm/communicator/shareable.h"
 #ifdef ALNICO_HAVE_CUDA
 #include "comm/gpumem/memory.h"
 #endif
@@ -48,6 +49,22 @@ static alnico_status_t free_gpu(const struct device_ops *ops, void *at)
 }
 #endif
 
+static alnico_status_t give_back(const struct device_ops *ops, void *memory)
+{
+    if (!ops->host_accessible)
+        return free_gpu(ops, memory);
+    (ops->free)(memory); /* SimGrid makes free( a macro */
+    return ALNICO_SUCCESS;
+}
+
+/* Communicators of the device may share it from now on. */
+static alnico_status_t offer(const struct device_ops *ops, void *memory, size_t bytes)
+{
+    struct shareable *added;
+    const struct shareable own = {.device = ops->kind, .base = memory, .bytes = bytes};
+    return bytes ? shareable_add(&own, &added) : ALNICO_SUCCESS;
+}
+
 alnico_status_t alnico_memory_allocate(alnico_device_t device, size_t bytes, void **out)
 {
     const char *who = "alnico_memory_allocate";
@@ -61,6 +78,12 @@ alnico_status_t alnico_memory_allocate(alnico_device_t device, size_t bytes, voi
                          who, bytes);
     alnico_status_t status =
         ops->host_accessible ? ops->alloc(bytes, out) : allocate_gpu(ops, bytes, out);
+    if (status == ALNICO_SUCCESS && *out)
+        status = offer(ops, *out, bytes);
+    if (status != ALNICO_SUCCESS && *out) {
+        (void)give_back(ops, *out);
+        *out = NULL;
+    }
     return error_of(who, status);
 }
 
@@ -70,8 +93,6 @@ alnico_status_t alnico_memory_free(alnico_device_t device, void *memory)
     if (!memory)
         return ALNICO_SUCCESS;
     TRY(comm_find_device(device, "alnico_memory_free", &ops));
-    if (!ops->host_accessible)
-        return free_gpu(ops, memory);
-    (ops->free)(memory); /* SimGrid makes free( a macro */
-    return ALNICO_SUCCESS;
+    shareable_remove_at(device, memory);
+    return give_back(ops, memory);
 }

@@ -1,6 +1,7 @@
 /* The public calls for a communicator's limits and memory. On the caller's thread. */
 #include "comm/api/create.h"
 #include "comm/communicator/out_of_band.h"
+#include "comm/communicator/sharing.h"
 
 #include "base/status.h"
 
@@ -99,6 +100,8 @@ alnico_status_t alnico_comm_memory(alnico_comm_t comm, alnico_comm_memory_t *out
     for (const struct backend_ops *const *b = comm->backends; *b; b++)
         if ((*b)->memory)
             (*b)->memory(comm, out);
+    out->shared += sharing_bytes(comm);
+    out->scratch += sharing_bytes(comm);
     if (comm->transport->ops->memory)
         comm->transport->ops->memory(comm->transport, out);
     out->host += pool_bytes(&comm->family->pool);

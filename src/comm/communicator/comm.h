@@ -38,6 +38,7 @@ struct latch {
 };
 
 struct consensus;
+struct sharing;
 struct engine_operation;
 struct stream_operation;
 
@@ -109,6 +110,7 @@ struct alnico_comm {
     bool called_on;       /* an operation was called, so that the limits stay */
     struct stream_operations stream_operations;
     struct alnico_registration *registrations;
+    struct sharing *sharing; /* memory that ranks share by themselves; NULL: they cannot */
     struct pointer_cache pointer_cache; /* about the memory of calls */
 
     struct created_op *created_ops;

@@ -5,6 +5,8 @@
 #include "base/status.h"
 #include "comm/communicator/comm.h"
 #include "comm/communicator/out_of_band.h"
+#include "comm/communicator/shareable.h"
+#include "comm/communicator/sharing.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,12 +14,13 @@
 struct alnico_registration *registration_find(const struct alnico_comm *comm, const void *memory,
                                               size_t bytes)
 {
-    for (struct alnico_registration *r = comm->registrations; r; r = r->next) {
+    struct alnico_registration *agreed = sharing_find(comm, memory, bytes);
+    for (struct alnico_registration *r = comm->registrations; r && !agreed; r = r->next) {
         size_t at = (size_t)((const char *)memory - r->base);
         if ((const char *)memory >= r->base && at <= r->bytes && bytes <= r->bytes - at)
             return r;
     }
-    return NULL;
+    return agreed;
 }
 
 static alnico_status_t check(alnico_comm_t comm, const void *memory, size_t bytes, const char *who)
@@ -101,6 +104,22 @@ alnico_status_t alnico_comm_register(alnico_comm_t comm, void *memory, size_t by
     return ALNICO_SUCCESS;
 }
 
+alnico_status_t alnico_comm_register_local(alnico_comm_t comm, void *memory, size_t bytes,
+                                           alnico_registration_t *out)
+{
+    const char *who = "alnico_comm_register_local";
+    struct shareable *added;
+    if (!out)
+        return error_set(ALNICO_ERROR_ARGUMENT, "%s: out is NULL", who);
+    *out = NULL;
+    TRY(comm_usable(comm, who));
+    TRY(check(comm, memory, bytes, who));
+    const struct shareable own = {.comm = comm, .base = memory, .bytes = bytes};
+    TRY(error_of(who, shareable_add(&own, &added)));
+    *out = (alnico_registration_t)(void *)added;
+    return ALNICO_SUCCESS;
+}
+
 static void drop(struct alnico_registration *r)
 {
     struct alnico_registration **link = &r->comm->registrations;
@@ -123,6 +142,8 @@ alnico_status_t alnico_comm_deregister(alnico_comm_t comm, alnico_registration_t
 {
     const char *who = "alnico_comm_deregister";
     TRY(comm_check(comm, who));
+    if (shareable_remove(comm, (const struct shareable *)(const void *)registration))
+        return ALNICO_SUCCESS;
     if (!is_live(comm, registration))
         return error_set(ALNICO_ERROR_ARGUMENT,
                          "%s: registration %p is not one of communicator %d, or was deregistered",
@@ -140,4 +161,5 @@ void registration_finish(alnico_comm_t comm)
 {
     while (comm->registrations)
         drop(comm->registrations);
+    shareable_remove_all(comm);
 }

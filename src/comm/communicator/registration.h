@@ -10,10 +10,12 @@ struct alnico_registration {
     struct alnico_registration *next;
     char *base;
     size_t bytes;
+    bool late;             /* made in a call, by the ranks' agreement: sharing.h */
     void *state[BACKENDS]; /* what each backend keeps for it */
 };
 
-/* The newest registration that holds all of the bytes, or NULL. */
+/* The newest registration that holds all of the bytes, or NULL: of those that all ranks have made, or in a call
+ * that the ranks agreed on, of what they share. */
 struct alnico_registration *registration_find(const struct alnico_comm *comm, const void *memory,
                                               size_t bytes);
 

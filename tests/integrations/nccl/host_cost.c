@@ -1,5 +1,6 @@
 /* What a call costs the host: an allreduce of one number on a communicator of one rank by Alnico's interface and by NCCL's, by
- * turns. Prints the medians and what NCCL's adds, in nanoseconds. */
+ * turns. Prints the medians and what NCCL's adds, in nanoseconds. With an argument, the most that it may add, it measures up to
+ * five times and ends with 1 if that was always more. */
 #include <alnico/alnico.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 201, CALLS = 500 };
+enum { ROUNDS = 201, CALLS = 500, TIMES = 5 };
 
 static struct {
     alnico_comm_t alnico;
@@ -60,9 +61,26 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int main(void)
+/* What NCCL's interface adds, in nanoseconds. */
+static double compare_both(void)
 {
     static double alnico[ROUNDS], nccl[ROUNDS], added[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        alnico[i] = measure(by_alnico);
+        nccl[i] = measure(by_nccl);
+        added[i] = nccl[i] - alnico[i];
+    }
+    qsort(alnico, ROUNDS, sizeof *alnico, compare);
+    qsort(nccl, ROUNDS, sizeof *nccl, compare);
+    qsort(added, ROUNDS, sizeof *added, compare);
+    printf("a call: alnico.h %.0f ns, nccl.h %.0f ns; NCCL's adds %.0f ns (median of %d rounds)\n",
+           alnico[ROUNDS / 2], nccl[ROUNDS / 2], added[ROUNDS / 2], ROUNDS);
+    return added[ROUNDS / 2];
+}
+
+int main(int count, char **arguments)
+{
+    double most = count > 1 ? atof(arguments[1]) : 0;
     ncclUniqueId nccl_id;
     alnico_id_t id;
     require(cudaStreamCreateWithFlags(&test.stream, cudaStreamNonBlocking) == cudaSuccess,
@@ -74,19 +92,12 @@ int main(void)
             "alnico_comm_create_id");
     require(ncclGetUniqueId(&nccl_id) == ncclSuccess, "ncclGetUniqueId");
     require(ncclCommInitRank(&test.nccl, 1, nccl_id, 0) == ncclSuccess, "ncclCommInitRank");
-    for (int i = 0; i < ROUNDS; i++) {
-        alnico[i] = measure(by_alnico);
-        nccl[i] = measure(by_nccl);
-        added[i] = nccl[i] - alnico[i];
-    }
-    qsort(alnico, ROUNDS, sizeof *alnico, compare);
-    qsort(nccl, ROUNDS, sizeof *nccl, compare);
-    qsort(added, ROUNDS, sizeof *added, compare);
-    printf("a call: alnico.h %.0f ns, nccl.h %.0f ns; NCCL's adds %.0f ns (median of %d rounds)\n",
-           alnico[ROUNDS / 2], nccl[ROUNDS / 2], added[ROUNDS / 2], ROUNDS);
+    double added = compare_both();
+    for (int i = 1; most > 0 && added > most && i < TIMES; i++)
+        added = compare_both();
     ncclCommDestroy(test.nccl);
     alnico_comm_destroy(test.alnico);
     cudaFree(test.number);
     cudaStreamDestroy(test.stream);
-    return 0;
+    return most > 0 && added > most;
 }

@@ -324,7 +324,8 @@ static void check(const struct call *c, int rank, int size, struct buffers *b)
 
 /* ---- Many of them ---- */
 
-static int calls_wanted;
+static int groups_wanted;
+static long calls_made; /* groups of the same seed have the same calls on all ranks */
 
 static void step(struct crew *crew, struct buffers *all, unsigned *state)
 {
@@ -353,16 +354,27 @@ static void many(struct crew *crew)
 {
     unsigned state = crew->seed;
     struct buffers *all = malloc((size_t)crew->count * FUSED * sizeof *all);
-    for (int i = 0; i < calls_wanted; i++)
+    for (int i = 0; i < groups_wanted; i++)
         step(crew, all, &state);
     free(all);
+}
+
+/* As step draws them; its ranks may be other processes. */
+static void count_calls(unsigned state)
+{
+    for (int i = 0; i < groups_wanted; i++) {
+        int fused = 1 + (int)(crew_random(&state) % FUSED);
+        for (int k = 0; k < fused; k++)
+            draw(&state, 1);
+        calls_made += fused;
+    }
 }
 
 int main(int count, char **arguments)
 {
     static const char *const ways[] = {"processes", "one thread", "threads"};
     unsigned seed = count > 2 ? (unsigned)atol(arguments[2]) : (unsigned)time(NULL);
-    calls_wanted = count > 1 ? atoi(arguments[1]) : 600;
+    groups_wanted = count > 1 ? atoi(arguments[1]) : 600;
     printf("seed %u\n", seed);
     for (enum crew_way way = 0; way < CREW_WAYS; way++)
         for (int size = 1; size <= RANKS; size++) {
@@ -374,6 +386,8 @@ int main(int count, char **arguments)
                    (double)(end.tv_sec - begin.tv_sec) +
                        1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
             fflush(stdout);
+            count_calls(seed + (unsigned)size);
         }
+    printf("%ld calls of each rank\n", calls_made);
     return 0;
 }

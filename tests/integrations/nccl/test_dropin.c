@@ -586,12 +586,17 @@ static void use_windows(struct crew *crew)
                                      NCCL_WIN_COLL_SYMMETRIC));
     }
     CHECK(ncclGroupEnd());
-    CHECK(ncclCommRegister(crew->comms[0], memory[0], 4096, &handle));
-    CHECK(ncclCommDeregister(crew->comms[0], handle));
     CHECK(ncclGroupStart());
+    CHECK(ncclCommRegister(crew->comms[0], memory[0], 4096, &handle)); /* at once, and alone */
+    REQUIRE(handle != NULL);
     for (int i = 0; i < 2; i++)
         CHECK(ncclAllReduce(memory[i], memory[i], 1024, ncclInt32, ncclSum, crew->comms[i], NULL));
     CHECK(ncclGroupEnd());
+    REFUSED(ncclInvalidArgument, "is not one of communicator",
+            ncclCommDeregister(crew->comms[1], handle));
+    CHECK(ncclCommDeregister(crew->comms[0], handle));
+    REFUSED(ncclInvalidArgument, "was deregistered", ncclCommDeregister(crew->comms[0], handle));
+    CHECK(ncclCommDeregister(crew->comms[0], NULL));
     CHECK(ncclGroupStart());
     for (int i = 0; i < 2; i++)
         CHECK(ncclCommWindowDeregister(crew->comms[i], windows[i]));

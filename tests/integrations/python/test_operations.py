@@ -313,6 +313,19 @@ class Operations(common.Case):
         with self.refused("removed"):
             registration.deregister()
 
+    def test_local_registration(self):
+        array = numpy.ones(4)
+        if self.rank == 0:  # nobody waits for the others
+            registration = self.comm.register(array, local=True)
+            again = self.comm.register(array, local=True)
+            registration.deregister()
+            with self.refused("removed"):
+                registration.deregister()
+            again.deregister()
+        self.comm.allreduce(array)
+        self.check(array, numpy.full(4, float(self.size)))
+        self.comm.register(array, local=True)  # the end of the communicator removes it
+
     def test_limits_and_memory(self):
         with self.comm.duplicate() as comm:
             comm.set_limits(blocks=8, scratch=1)

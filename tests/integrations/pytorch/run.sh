@@ -44,6 +44,10 @@ cpu)
         expect 0 torchrun $python "$tests/test_collectives.py"
         expect 0 torchrun $python "$tests/test_groups.py"
     done
+    for ranks in 2 3; do
+        expect 0 torchrun $python "$tests/../table/table.py" run torch
+        expect 0 $python "$tests/../table/table.py" check torch $ranks $(seq -f "$work/%g.out" 0 $((ranks - 1)))
+    done
     for test in locks memory; do
         ranks=2 expect 0 torchrun $python "$tests/test_$test.py"
     done

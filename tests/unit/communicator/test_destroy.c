@@ -1,8 +1,10 @@
 /* The warning of destroy about operations that failed and that nobody waited for: one, with their
- * number and names. */
+ * number and names. And what a thousand communicators leave over. */
 #include "comm/communicator/comm.h"
 #include "tests/support/ranks.h"
 
+#include <dirent.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,13 +160,79 @@ static void test_who_aborts_knows(void **state)
     assert_null(strstr(written, "warning"));
 }
 
+enum { LIVES = 1000 };
+
+/* A communicator of an id, one over a callback, a duplicate of it with memory registered on this rank alone, and
+ * a part; each is used. */
+static void live(struct rank *rank, int i)
+{
+    static char areas[2][256];
+    alnico_registration_t registration;
+    alnico_comm_t comms[3];
+    float x = 1;
+    if (i % 10 == 0) {
+        alnico_id_t id = ranks_share_id(rank);
+        REQUIRE_STATUS(
+            alnico_comm_create_id(&id, rank->rank, rank->size, ALNICO_DEVICE_CPU, NULL, &comms[0]),
+            ALNICO_SUCCESS);
+    } else {
+        comms[0] = ranks_comm(rank, NULL);
+    }
+    REQUIRE_STATUS(alnico_comm_duplicate(comms[0], NULL, &comms[1]), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_split(comms[1], rank->rank, 0, NULL, &comms[2]), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_register_local(comms[1], areas[rank->rank], 256, &registration),
+                   ALNICO_SUCCESS);
+    for (int c = 0; c < 3; c++)
+        REQUIRE_STATUS(
+            alnico_allreduce(ALNICO_IN_PLACE, &x, 1, ALNICO_FLOAT32, ALNICO_AVERAGE, comms[c]),
+            ALNICO_SUCCESS);
+    REQUIRE(x == 1);
+    for (int c = 0; c < 3; c++)
+        alnico_comm_destroy(comms[(c + i) % 3]);
+}
+
+static void lives_body(struct rank *rank)
+{
+    for (int i = 0; i < *(int *)rank->argument; i++)
+        live(rank, i);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void test_nothing_is_left_over(void **state)
+{
+    (void)state;
+    int first = 30, lives = ranks_repetitions(LIVES);
+    ranks_run(2, lives_body, &first);
+    malloc_trim(0);
+    size_t bytes = mallinfo2().uordblks;
+    int descriptors = open_descriptors(), threads = ranks_threads();
+    ranks_run(2, lives_body, &lives);
+    size_t grown = mallinfo2().uordblks > bytes ? mallinfo2().uordblks - bytes : 0;
+    print_message("%d lives of 3 communicators: %zu bytes more\n", lives, grown);
+    assert_in_range(open_descriptors(), 0, descriptors + 4); /* listeners end a little later */
+    assert_in_range(ranks_threads(), 0, threads + 2);
+    assert_in_range(grown, 0, 32768);
+}
+
 int main(void)
 {
+    mallopt(M_ARENA_MAX, 1); /* all of it is counted */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_that_failed_are_named),
         cmocka_unit_test(test_only_what_nobody_waited_for_is),
         cmocka_unit_test(test_what_fails_meanwhile_is_told),
         cmocka_unit_test(test_who_aborts_knows),
+        cmocka_unit_test(test_nothing_is_left_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "device/backoff.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/parts.h"
 
 #include <stdlib.h>
 
@@ -100,14 +101,30 @@ static const struct peer_share *share_of(alnico_comm_t comm, const struct side *
 }
 
 /* An alltoall in place would write over blocks that are still to be sent. */
+static bool writes_over(const struct call *call)
+{
+    return call->collective == ALNICO_ALLTOALL && call->send == call->recv;
+}
+
 static bool fits_direct(alnico_comm_t comm, const struct call *call)
 {
     struct side reads = call_reads(call, comm->rank, comm->size),
                 writes = call_writes(call, comm->rank, comm->size);
     size_t offset;
-    return (call->collective != ALNICO_ALLTOALL || call->send != call->recv) &&
-           share_of(comm, &reads, call->send, call->type, &offset) &&
+    return !writes_over(call) && share_of(comm, &reads, call->send, call->type, &offset) &&
            share_of(comm, &writes, call->recv, call->type, &offset);
+}
+
+/* A function of the call alone where registered memory is all that is missing. */
+static bool peer_direct(alnico_comm_t comm, const struct call *call,
+                        const struct algorithm *algorithm)
+{
+    if (!state_of(comm) || !call)
+        return state_of(comm) != NULL;
+    const struct peer_kernel *kernel = kernel_for(call, algorithm);
+    return kernel && kernel->direct && !writes_over(call) &&
+           peer_kernel_fits(kernel, &state_of(comm)->world,
+                            call->count * datatype_bytes(call->type));
 }
 
 static bool peer_supports(alnico_comm_t comm, const struct call *call,
@@ -292,13 +309,22 @@ static void peer_abort(alnico_comm_t comm)
     comm_leave(comm, before);
 }
 
-static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registration *registration,
-                                   const char *who)
+/* What a rank may free by itself has to live as long as another maps it. */
+static alnico_status_t check_late(const struct alnico_registration *registration)
 {
-    if (!state_of(comm))
+    struct peer_memory found;
+    if (!registration->late || peer_memory_find(registration->base, &found))
         return ALNICO_SUCCESS;
+    return error_set(ALNICO_ERROR_UNSUPPORTED,
+                     "memory at %p is not made by cuMemCreate, as alnico_memory_allocate makes it",
+                     (void *)registration->base);
+}
+
+static alnico_status_t enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                              const char *who)
+{
     struct peer_share *share = calloc(1, sizeof *share);
-    alnico_status_t status = ALNICO_SUCCESS;
+    alnico_status_t status = check_late(registration);
     if (!share)
         status = error_set(ALNICO_ERROR_MEMORY, "no memory for a registration");
     status = comm_agree_status(comm, who, status);
@@ -312,10 +338,23 @@ static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registratio
     return status;
 }
 
+/* The calling thread may be capturing a graph, in which nothing of this is. */
+static alnico_status_t peer_enroll(alnico_comm_t comm, struct alnico_registration *registration,
+                                   const char *who)
+{
+    alnico_status_t status;
+    if (!state_of(comm))
+        return ALNICO_SUCCESS;
+    RELAXED(status, enroll(comm, registration, who));
+    return status;
+}
+
 static void peer_withdraw(alnico_comm_t comm, struct alnico_registration *registration)
 {
+    enum cudaStreamCaptureMode before = cuda_mode_exchange(cudaStreamCaptureModeRelaxed);
     if (registration->state[BACKEND_PEER_CUDA])
         peer_map_unshare(&state_of(comm)->map, registration->state[BACKEND_PEER_CUDA]);
+    cuda_mode_exchange(before);
     free(registration->state[BACKEND_PEER_CUDA]);
     registration->state[BACKEND_PEER_CUDA] = NULL;
 }
@@ -472,6 +511,7 @@ const struct backend_ops peer_cuda_ops = {
     .abort = peer_abort,
     .enroll = peer_enroll,
     .withdraw = peer_withdraw,
+    .direct = peer_direct,
     .start = stream_operation_start,
     .launch = peer_launch,
 };
