@@ -385,14 +385,16 @@ static void library_on_one_image(void **unused)
 
 static struct {
     bool travels;
-    size_t beside, after; /* interiors, borders */
+    size_t interiors, parameters; /* while it does */
+    size_t borders;               /* behind it */
 } seen;
 
 static alnico_status_t halo_starts(void *context, size_t step, bool backward)
 {
     (void)context;
     (void)step;
-    seen.travels = !backward;
+    (void)backward;
+    seen.travels = true;
     return ALNICO_SUCCESS;
 }
 
@@ -405,50 +407,65 @@ static alnico_status_t halo_ends(void *context, enum phase ended)
 
 static alnico_status_t interior_watched(void *self, size_t step)
 {
-    seen.beside += seen.travels;
+    seen.interiors += seen.travels;
     return kernels_naive.forward_interior(self, step);
 }
 
 static alnico_status_t border_watched(void *self, size_t step)
 {
-    seen.after += !seen.travels;
+    seen.borders += !seen.travels;
     return kernels_naive.forward_border(self, step);
 }
 
-/* Rows in the middle, by themselves: one convolution reads a halo. */
-static void interiors_run_while_halos_travel(void **unused)
+static alnico_status_t parameters_watched(void *self, size_t step)
 {
-    (void)unused;
+    seen.parameters += seen.travels;
+    return kernels_onednn.backward_parameters(self, step);
+}
+
+/* A pass in training of rows in the middle, by themselves: one convolution reads a halo. */
+static void pass_watch(const struct kernels_ops *kernels, bool late)
+{
     const struct operation operations[] = {CONVOLUTION("a", "input", 2, 3, 1, 1, false),
                                            CONVOLUTION("b", "a", 2, 3, 1, 1, false), LOSS("b")};
-    struct kernels_ops watched = kernels_naive;
-    watched.forward_interior = interior_watched;
-    watched.forward_border = border_watched;
+    const struct replica_setup setup = {
+        .kernels = kernels, .batch = 2, .late = late, .gradient_type = ALNICO_FLOAT32};
+    const float images[2 * 12 * 12] = {1};
+    const int32_t labels[2 * 12 * 12] = {0};
+    struct network *whole, *part;
+    struct replica *replica;
+    struct split split;
+    REQUIRE_STATUS(network_create(12, 12, 1, &whole), ALNICO_SUCCESS);
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        REQUIRE_STATUS(network_append(whole, &operations[i]), ALNICO_SUCCESS);
+    REQUIRE_STATUS(network_finish(whole), ALNICO_SUCCESS);
+    REQUIRE_STATUS(split_parse("rows=3", &split), ALNICO_SUCCESS);
+    REQUIRE_STATUS(network_split(whole, &split, 1, 3, &part), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_create(part, &setup, &replica), ALNICO_SUCCESS);
+    replica->waiting = (struct replica_waiting){.mark = halo_ends, .start = halo_starts};
+    memset(&seen, 0, sizeof seen);
+    REQUIRE_STATUS(replica_load(replica, images, labels, 2), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_backward(replica, NULL, NULL), ALNICO_SUCCESS);
+    replica_destroy(replica);
+    network_destroy(part);
+    network_destroy(whole);
+}
+
+/* Interiors forward, gradients of weights backward; unless gradients travel by themselves. */
+static void halos_travel_beside_computing(void **unused)
+{
+    (void)unused;
     for (int late = 0; late < 2; late++) {
-        struct replica_setup setup = {
-            .kernels = &watched, .batch = 2, .late = late, .gradient_type = ALNICO_FLOAT32};
-        const float images[2 * 12 * 12] = {1};
-        const int32_t labels[2 * 12 * 12] = {0};
-        struct network *whole, *part;
-        struct replica *replica;
-        struct split split;
-        REQUIRE_STATUS(network_create(12, 12, 1, &whole), ALNICO_SUCCESS);
-        for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
-            REQUIRE_STATUS(network_append(whole, &operations[i]), ALNICO_SUCCESS);
-        REQUIRE_STATUS(network_finish(whole), ALNICO_SUCCESS);
-        REQUIRE_STATUS(split_parse("rows=3", &split), ALNICO_SUCCESS);
-        REQUIRE_STATUS(network_split(whole, &split, 1, 3, &part), ALNICO_SUCCESS);
-        REQUIRE_STATUS(replica_create(part, &setup, &replica), ALNICO_SUCCESS);
-        replica->waiting = (struct replica_waiting){.mark = halo_ends, .start = halo_starts};
-        memset(&seen, 0, sizeof seen);
-        REQUIRE_STATUS(replica_load(replica, images, labels, 2), ALNICO_SUCCESS);
-        for (int training = 0; training < 2; training++)
-            REQUIRE_STATUS(replica_forward(replica, training), ALNICO_SUCCESS);
-        assert_int_equal(seen.beside, late ? 0 : 2);
-        assert_int_equal(seen.after, late ? 0 : 2);
-        replica_destroy(replica);
-        network_destroy(part);
-        network_destroy(whole);
+        struct kernels_ops plain = kernels_naive, library = kernels_onednn;
+        plain.forward_interior = interior_watched;
+        plain.forward_border = border_watched;
+        library.backward_parameters = parameters_watched;
+        pass_watch(&plain, late);
+        assert_int_equal(seen.interiors, !late);
+        assert_int_equal(seen.borders, !late);
+        pass_watch(&library, late);
+        assert_int_equal(seen.parameters, !late);
     }
 }
 
@@ -513,7 +530,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest lost[] = {cmocka_unit_test(lost_ranks_are_named)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interiors_run_while_halos_travel),
+        cmocka_unit_test(halos_travel_beside_computing),
         cmocka_unit_test(interiors_are_for_large_halos),
         cmocka_unit_test(plain_loops),
         cmocka_unit_test(library),
