@@ -135,12 +135,12 @@ static bool whole_rows(const struct tensor *tensor, const struct box *box)
     return box_extent(box, AXIS_COLUMNS) == tensor->width;
 }
 
-/* Whether making the interior by itself hides more of the messages than the calls for the border cost,
- * which read the weights again. Times in us, of two ranks on cores of an EPYC of their own: messages through
- * shared memory; calls of oneDNN. */
+/* Whether making the interior by itself hides more waiting than the calls for the border cost, which read
+ * the weights again. Times in us, of two ranks on cores of an EPYC: a halo through shared memory, most of
+ * which is waiting for the other rank; calls of oneDNN. */
 static bool interior_pays(const struct plan *plan, const struct step *step)
 {
-    static const double message = 5, message_bytes = 8e3, call = 10, weight_bytes = 20e3,
+    static const double message = 100, message_bytes = 8e3, call = 10, weight_bytes = 20e3,
                         products = 30e3;
     const struct node *node = &plan->network->nodes[step->first];
     const double halo =
