@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "tools/common/program.h"
 #include "train/base/random.h"
-#include "train/kernels/cudnn/methods.h"
+#include "train/kernels/methods.h"
 #include "train/models/models.h"
 #include "train/replica/replica.h"
 

@@ -70,8 +70,8 @@ static const struct variable_info table[VARIABLES] = {
          "1: ranks compare what they call, and wait for each other (rank 0's counts)"},
     [VARIABLE_TRAIN_WAYS] =
         {"ALNICO_TRAIN_WAYS", "",
-         "ways of training on a GPU to take, or to leave (no-NAME): stem, sums, rows, "
-         "products, spread, early"},
+         "ways of training to take, or to leave (no-NAME): of a GPU stem, sums, rows, products, "
+         "spread, early, join; interior"},
 };
 
 static char *values[VARIABLES];

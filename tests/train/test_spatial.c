@@ -7,6 +7,8 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "train/graph/split.h"
+#include "train/kernels/methods.h"
+#include "train/models/models.h"
 #include "train/replica/replica.h"
 
 #include <math.h>
@@ -30,6 +32,7 @@ struct result {
 /* A network with a batch, and what one rank makes of it. */
 struct whole {
     const struct network_case *c;
+    size_t batch;
     struct network *network;
     float *images;
     int32_t *labels;
@@ -45,13 +48,16 @@ struct trial {
     bool streamed;
     struct whole *wholes;
     size_t count, splits; /* networks, and those that can be split so */
+    /* Of rank 0: steps that run in views, tensors that stand between margins. */
+    size_t divided, between;
+    bool twice; /* again without: the same bits */
     struct result results[MOST_RANKS];
 };
 
 static struct replica_setup setup_of(const struct kernels_ops *kernels, const struct whole *whole)
 {
     return (struct replica_setup){.kernels = kernels,
-                                  .batch = whole->c->batch,
+                                  .batch = whole->batch,
                                   .seed = seed,
                                   .options = {.threads = 1, .seed = seed},
                                   .gradient_type = ALNICO_FLOAT32};
@@ -201,9 +207,8 @@ static void results_check(struct trial *trial, const struct whole *whole)
 
 /* This rank's part of a network, in a pass over its images. False: it cannot be split so. */
 static bool part_run(struct trial *trial, const struct whole *whole, const struct rank *rank,
-                     struct replica_setup setup)
+                     struct replica_setup setup, struct result *result)
 {
-    struct result *result = &trial->results[rank->rank];
     struct network *network;
     struct replica *replica;
     struct split split = case_split(whole->network, trial->way);
@@ -213,6 +218,11 @@ static bool part_run(struct trial *trial, const struct whole *whole, const struc
     REQUIRE_STATUS(replica_create(network, &setup, &replica), ALNICO_SUCCESS);
     const struct box box = part_box(network, 0, (size_t)rank->rank, setup.batch);
     pass_run(whole, replica, (size_t)box.from[AXIS_IMAGES], box_extent(&box, AXIS_IMAGES), result);
+    const struct plan *plan = replica->plan;
+    for (size_t s = 0; rank->rank == 0 && s < plan->count; s++)
+        trial->divided += plan->steps[s].view_count > 0;
+    for (size_t t = 1; rank->rank == 0 && setup.kernels->rules.within && t <= network->count; t++)
+        trial->between += setup.kernels->rules.within(plan, t).whole > 0;
     replica_destroy(replica);
     network_destroy(network);
     return true;
@@ -231,14 +241,25 @@ static void rank_run(struct rank *rank)
         struct replica_setup setup = setup_of(trial->kernels, whole);
         setup.stream = stream;
         setup.comm = setup.norms = comm;
-        const bool run = part_run(trial, whole, rank, setup);
+        struct result *result = &trial->results[rank->rank], again;
+        const bool run = part_run(trial, whole, rank, setup, result);
+        setup.late = true;
+        if (run && trial->twice && part_run(trial, whole, rank, setup, &again)) {
+            const struct network *network = whole->network;
+            REQUIRE(memcmp(result->gradients, again.gradients,
+                           network->parameters * sizeof(float)) == 0);
+            REQUIRE(memcmp(result->statistics, again.statistics,
+                           network->statistics * sizeof(float)) == 0);
+            REQUIRE(result->outcome.loss == again.outcome.loss);
+            result_free(&again);
+        }
         ranks_barrier(rank);
         if (run && rank->rank == 0) {
             results_check(trial, whole);
             trial->splits++;
         }
         ranks_barrier(rank);
-        result_free(&trial->results[rank->rank]);
+        result_free(result);
     }
     alnico_comm_destroy(comm);
     if (stream)
@@ -272,18 +293,19 @@ static void rank_lost(struct rank *rank)
     alnico_comm_destroy(setup.comm);
 }
 
-static struct whole whole_make(const struct network_case *c, const struct kernels_ops *kernels)
+static struct whole whole_make(const struct network_case *c, const struct kernels_ops *kernels,
+                               size_t batch)
 {
-    struct whole whole = {.c = c, .network = case_network(c)};
-    const size_t elements = c->batch * tensor_elements(&whole.network->tensors[0]);
+    struct whole whole = {.c = c, .batch = batch, .network = case_network(c)};
+    const size_t elements = batch * tensor_elements(&whole.network->tensors[0]);
     struct replica *replica;
     uint64_t state = seed;
     whole.images = malloc(elements * sizeof *whole.images);
     random_fill(whole.images, elements, &state);
-    whole.labels = random_labels(whole.network, c->batch, &state);
+    whole.labels = random_labels(whole.network, batch, &state);
     const struct replica_setup setup = setup_of(kernels, &whole);
     REQUIRE_STATUS(replica_create(whole.network, &setup, &replica), ALNICO_SUCCESS);
-    pass_run(&whole, replica, 0, c->batch, &whole.one);
+    pass_run(&whole, replica, 0, batch, &whole.one);
     replica_destroy(replica);
     return whole;
 }
@@ -304,45 +326,188 @@ static const struct way {
             {"images=2,rows=2", 4}, {"channels=2", 2}, {"channels=3", 3}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* Most networks can be split in most ways. */
-static void networks_check(const struct kernels_ops *kernels, bool streamed)
+/* Most networks can be split in most ways; by the plain loops many operations run in views. Batch 0: each
+ * network's; of one image rows that stand in one piece are not copied. */
+static void networks_check(const struct kernels_ops *kernels, bool streamed, size_t batch)
 {
+    const bool plain = kernels == &kernels_naive;
     struct whole wholes[NETWORK_CASES];
-    size_t splits = 0;
+    size_t splits = 0, divided = 0, between = 0;
     for (size_t i = 0; i < NETWORK_CASES; i++)
-        wholes[i] = whole_make(&network_cases[i], kernels);
+        wholes[i] = whole_make(&network_cases[i], kernels, batch ? batch : network_cases[i].batch);
     for (size_t w = 0; w < WAYS; w++) {
         struct trial trial = {.kernels = kernels,
                               .way = ways[w].text,
                               .norm = NORM_ALL,
                               .ranks = ways[w].ranks,
                               .streamed = streamed,
+                              .twice = plain && ways[w].ranks > 2,
                               .wholes = wholes,
                               .count = NETWORK_CASES};
         ranks_run((int)trial.ranks, rank_run, &trial);
         splits += trial.splits;
+        divided += trial.divided;
+        between += trial.between;
     }
     for (size_t i = 0; i < NETWORK_CASES; i++)
         whole_free(&wholes[i]);
     assert_true(splits > NETWORK_CASES * WAYS * 3 / 4);
+    printf("%s: %zu of rank 0's steps run in views, %zu tensors stand between margins\n",
+           kernels->name, divided, between);
+    assert_true(!plain || divided > 50);
 }
 
 static void plain_loops(void **unused)
 {
     (void)unused;
-    networks_check(&kernels_naive, false);
+    networks_check(&kernels_naive, false, 0);
 }
 
 static void library(void **unused)
 {
     (void)unused;
-    networks_check(kernels_default(ALNICO_DEVICE_CPU), false);
+    networks_check(kernels_default(ALNICO_DEVICE_CPU), false, 0);
 }
 
 static void library_on_streams(void **unused)
 {
     (void)unused;
-    networks_check(kernels_default(ALNICO_DEVICE_CPU), true);
+    networks_check(kernels_default(ALNICO_DEVICE_CPU), true, 0);
+}
+
+static void library_on_one_image(void **unused)
+{
+    (void)unused;
+    networks_check(kernels_default(ALNICO_DEVICE_CPU), false, 1);
+}
+
+/* ---- What is computed while a halo travels ---- */
+
+static struct {
+    bool travels;
+    size_t interiors, parameters; /* while it does */
+    size_t borders;               /* behind it */
+} seen;
+
+static alnico_status_t halo_starts(void *context, size_t step, bool backward)
+{
+    (void)context;
+    (void)step;
+    (void)backward;
+    seen.travels = true;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t halo_ends(void *context, enum phase ended)
+{
+    (void)context;
+    seen.travels &= ended != PHASE_HALO;
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t interior_watched(void *self, size_t step)
+{
+    seen.interiors += seen.travels;
+    return kernels_naive.forward_interior(self, step);
+}
+
+static alnico_status_t border_watched(void *self, size_t step)
+{
+    seen.borders += !seen.travels;
+    return kernels_naive.forward_border(self, step);
+}
+
+static alnico_status_t parameters_watched(void *self, size_t step)
+{
+    seen.parameters += seen.travels;
+    return kernels_onednn.backward_parameters(self, step);
+}
+
+/* A pass in training of rows in the middle, by themselves: one convolution reads a halo. */
+static void pass_watch(const struct kernels_ops *kernels, bool late)
+{
+    const struct operation operations[] = {CONVOLUTION("a", "input", 2, 3, 1, 1, false),
+                                           CONVOLUTION("b", "a", 2, 3, 1, 1, false), LOSS("b")};
+    const struct replica_setup setup = {
+        .kernels = kernels, .batch = 2, .late = late, .gradient_type = ALNICO_FLOAT32};
+    const float images[2 * 12 * 12] = {1};
+    const int32_t labels[2 * 12 * 12] = {0};
+    struct network *whole, *part;
+    struct replica *replica;
+    struct split split;
+    REQUIRE_STATUS(network_create(12, 12, 1, &whole), ALNICO_SUCCESS);
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        REQUIRE_STATUS(network_append(whole, &operations[i]), ALNICO_SUCCESS);
+    REQUIRE_STATUS(network_finish(whole), ALNICO_SUCCESS);
+    REQUIRE_STATUS(split_parse("rows=3", &split), ALNICO_SUCCESS);
+    REQUIRE_STATUS(network_split(whole, &split, 1, 3, &part), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_create(part, &setup, &replica), ALNICO_SUCCESS);
+    replica->waiting = (struct replica_waiting){.mark = halo_ends, .start = halo_starts};
+    memset(&seen, 0, sizeof seen);
+    REQUIRE_STATUS(replica_load(replica, images, labels, 2), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_forward(replica, true), ALNICO_SUCCESS);
+    REQUIRE_STATUS(replica_backward(replica, NULL, NULL), ALNICO_SUCCESS);
+    replica_destroy(replica);
+    network_destroy(part);
+    network_destroy(whole);
+}
+
+/* Interiors forward, gradients of weights backward; unless gradients travel by themselves. */
+static void halos_travel_beside_computing(void **unused)
+{
+    (void)unused;
+    for (int late = 0; late < 2; late++) {
+        struct kernels_ops plain = kernels_naive, library = kernels_onednn;
+        plain.forward_interior = interior_watched;
+        plain.forward_border = border_watched;
+        library.backward_parameters = parameters_watched;
+        pass_watch(&plain, late);
+        assert_int_equal(seen.interiors, !late);
+        assert_int_equal(seen.borders, !late);
+        pass_watch(&library, late);
+        assert_int_equal(seen.parameters, !late);
+    }
+}
+
+/* The convolutions of a mesh network that make their interior by themselves. */
+static size_t divided_of(size_t side, size_t *between)
+{
+    struct model model;
+    struct network *whole, *part;
+    struct plan *plan;
+    struct split split;
+    size_t divided = 0;
+    char name[32];
+    snprintf(name, sizeof name, "mesh:%zu", side);
+    assert_true(model_find(name, &model));
+    REQUIRE_STATUS(model_network(&model, side, side, 18, 2, &whole), ALNICO_SUCCESS);
+    REQUIRE_STATUS(split_parse("rows=2", &split), ALNICO_SUCCESS);
+    REQUIRE_STATUS(network_split(whole, &split, 1, 2, &part), ALNICO_SUCCESS);
+    REQUIRE_STATUS(plan_create(part, &kernels_onednn.rules, 1, PRECISION_FP32, &plan),
+                   ALNICO_SUCCESS);
+    for (size_t s = 0; s < plan->count; s++)
+        divided += plan->steps[s].view_count > 0;
+    *between = 0;
+    for (size_t t = 1; t <= part->count; t++)
+        *between += kernels_onednn.rules.within(plan, t).whole > 0;
+    plan_destroy(plan);
+    network_destroy(part);
+    network_destroy(whole);
+    return divided;
+}
+
+/* Unless all are asked for: of the first blocks, not of those with few pixels and many weights. */
+static void interiors_are_where_they_pay(void **unused)
+{
+    (void)unused;
+    size_t between;
+    const bool asked = method_number(METHOD_INTERIOR) == 2;
+    const size_t small = divided_of(256, &between);
+    if (!between)
+        return; /* channels stand in blocks */
+    const size_t large = divided_of(2048, &between);
+    printf("convolutions in views: %zu of mesh:256, %zu of mesh2k\n", small, large);
+    assert_true(small > 4 && large > small && (asked || small < 14));
 }
 
 static void lost_ranks_are_named(void **unused)
@@ -350,7 +515,7 @@ static void lost_ranks_are_named(void **unused)
     (void)unused;
     for (size_t i = 0; i < NETWORK_CASES; i++)
         if (strcmp(network_cases[i].name, "a small mesh") == 0) {
-            struct whole whole = whole_make(&network_cases[i], &kernels_naive);
+            struct whole whole = whole_make(&network_cases[i], &kernels_naive, 1);
             struct trial trial = {
                 .kernels = &kernels_naive, .way = "rows=2", .ranks = 2, .wholes = &whole};
             ranks_run(2, rank_lost, &trial);
@@ -364,9 +529,12 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest lost[] = {cmocka_unit_test(lost_ranks_are_named)};
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halos_travel_beside_computing),
+        cmocka_unit_test(interiors_are_where_they_pay),
         cmocka_unit_test(plain_loops),
         cmocka_unit_test(library),
         cmocka_unit_test(library_on_streams),
+        cmocka_unit_test(library_on_one_image),
     };
     seed = test_seed();
     if (argc > 1 && strcmp(argv[1], "lost") == 0)

@@ -2,7 +2,6 @@
 #include "train/graph/memory_plan.h"
 
 #include "base/status.h"
-#include "train/graph/part.h"
 #include "train/graph/placement.h"
 
 #include <assert.h>
@@ -96,6 +95,19 @@ static void plan_steps(struct plan *plan, plan_run_function *run)
     }
 }
 
+/* The views of steps that run in some. */
+static void plan_views(struct plan *plan, const struct plan_rules *rules)
+{
+    for (size_t s = 1; rules->divides && s < plan->count; s++) {
+        struct step *step = &plan->steps[s];
+        if (plan->steps[s - 1].out != step->in[0])
+            continue;
+        step->view_count = views_make(plan->network, step->first, plan->batch, step->views);
+        if (step->view_count && !rules->divides(plan, step))
+            step->view_count = 0;
+    }
+}
+
 /* The first step to run backward of those that read a tensor writes its gradient, the others
  * add. */
 static void plan_accumulation(struct plan *plan, bool *written)
@@ -119,6 +131,12 @@ static size_t backward_end(const struct plan *plan, size_t s)
 {
     const bool beside = s > 0 && step_is(plan->network, &plan->steps[s - 1], 0, OPERATION_MOVE);
     return backward_time(plan, s) + beside;
+}
+
+/* What an interior writes is not to be read any more while the move before it travels. */
+static size_t forward_begin(const struct plan *plan, size_t s)
+{
+    return s - (plan->steps[s].view_count > 0);
 }
 
 static struct step_needs step_ask(const struct plan *plan, const struct plan_rules *rules, size_t s)
@@ -145,7 +163,7 @@ static void value_made(struct plan *plan, const struct plan_rules *rules, size_t
     const struct step *step = &plan->steps[s];
     const bool last = s + 1 == plan->count;
     buffers[step->out] = (struct buffer){.bytes = rules->bytes(plan, step->out),
-                                         .from = s,
+                                         .from = forward_begin(plan, s),
                                          .to = s,
                                          .place = &plan->values[step->out]};
     if (last || needs->out)
@@ -179,7 +197,7 @@ static void extras_made(struct plan *plan, size_t s, const struct step_needs *ne
     struct step *step = &plan->steps[s];
     const size_t backward = backward_time(plan, s), end = backward_end(plan, s);
     buffers[0] = (struct buffer){needs->saved, s, end, &step->saved};
-    buffers[1] = (struct buffer){needs->scratch[0], s, s, &step->scratch[0]};
+    buffers[1] = (struct buffer){needs->scratch[0], forward_begin(plan, s), s, &step->scratch[0]};
     buffers[2] = (struct buffer){needs->scratch[1], backward, end, &step->scratch[1]};
 }
 
@@ -363,6 +381,7 @@ static alnico_status_t plan_fill(struct plan *plan, const struct plan_rules *rul
     for (size_t t = 0; t < tensors; t++)
         plan->values[t] = plan->diffs[t] = PLAN_NONE;
     plan_steps(plan, rules->run);
+    plan_views(plan, rules);
     plan_accumulation(plan, written);
     free(written);
     return plan_memory(plan, rules);

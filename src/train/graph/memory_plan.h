@@ -9,12 +9,12 @@
  * step saves from forward to backward; scratch while its step runs. Buffers that live at no common
  * time share memory: the largest, or those that live the longest, are placed first, each at the
  * lowest place that is free for its time. Where a step allows it, the gradient that it makes begins
- * in the place of something that ends there.
+ * in the place of something that ends there. The interior of a step runs with the move before it.
  */
 #ifndef ALNICO_TRAIN_GRAPH_MEMORY_PLAN_H
 #define ALNICO_TRAIN_GRAPH_MEMORY_PLAN_H
 
-#include "train/graph/network.h"
+#include "train/graph/views.h"
 
 #define PLAN_NONE ((size_t)-1)
 
@@ -40,6 +40,8 @@ struct step {
     size_t filled;        /* gradients that all ranks have, final once this step has run backward */
     size_t saved;         /* offset of what it asked for (struct step_needs); PLAN_NONE: nothing */
     size_t scratch[2];    /* forward, backward */
+    struct view views[VIEWS]; /* forward, the interior while the move before it travels */
+    size_t view_count;        /* 0: it runs as one */
 };
 
 struct plan {
@@ -77,6 +79,10 @@ struct plan_part {
     size_t offset; /* bytes from where that begins */
 };
 
+/* The place of a tensor between the margins of what the one move that reads it makes, where pixels of so
+ * many bytes stand side by side: it is whole rows of one image. What is joined of parts stands by itself. */
+struct plan_part plan_between(const struct plan *plan, size_t tensor, size_t pixel);
+
 /* The rules of a kernels resident for its plans. */
 struct plan_rules {
     plan_run_function *run; /* Optional: each operation by itself. */
@@ -87,6 +93,9 @@ struct plan_rules {
     /* A tensor whose value stands within another one's, and its gradient within that one's gradient:
      * both live while either does. What stands in another holds none itself. Optional: none does. */
     struct plan_part (*within)(const struct plan *plan, size_t tensor);
+
+    /* Whether a step whose views are filled in runs forward in these. Optional: none does. */
+    bool (*divides)(const struct plan *plan, const struct step *step);
 
     /* Asked once, when steps and what they accumulate are known; *out is zeros before. Optional:
      * backward reads all values, and nothing else is needed. */

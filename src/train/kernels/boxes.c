@@ -70,8 +70,7 @@ static struct box_view message_view(float *message, const size_t count[AXES])
         .from = nowhere};
 }
 
-/* The first channel of the box's pixel 0 in a row of an image, counted in the box. */
-static float *row_at(const struct box_view *view, size_t n, size_t i)
+float *box_row(const struct box_view *view, size_t n, size_t i)
 {
     const size_t row = view->from[AXIS_ROWS] + i;
     return view->at + (view->from[AXIS_IMAGES] + n) * view->runs.image +
@@ -84,7 +83,7 @@ static void boxes_clear(const struct box_copy *copy, const struct box_view *to)
     for (size_t n = 0; n < count[AXIS_IMAGES]; n++)
         for (size_t i = 0; i < count[AXIS_ROWS]; i++)
             for (size_t j = 0; j < count[AXIS_COLUMNS]; j++)
-                pixel_clear(row_at(to, n, i) + j * to->runs.pixel, &to->runs,
+                pixel_clear(box_row(to, n, i) + j * to->runs.pixel, &to->runs,
                             to->from[AXIS_CHANNELS], count[AXIS_CHANNELS]);
 }
 
@@ -99,11 +98,13 @@ void boxes_copy(const struct box_copy *copy, struct box_view from, struct box_vi
         boxes_clear(copy, &to);
         return;
     }
+    if (box_row(&to, 0, 0) == box_row(&from, 0, 0))
+        return;
 #pragma omp parallel for collapse(                                                                 \
     2) if (count[AXIS_IMAGES] * count[AXIS_ROWS] * count[AXIS_COLUMNS] * channels > THREADS_SHARE)
     for (size_t n = 0; n < count[AXIS_IMAGES]; n++)
         for (size_t i = 0; i < count[AXIS_ROWS]; i++)
-            pixels_copy(row_at(&to, n, i), &to.runs, to.from[AXIS_CHANNELS], row_at(&from, n, i),
+            pixels_copy(box_row(&to, n, i), &to.runs, to.from[AXIS_CHANNELS], box_row(&from, n, i),
                         &from.runs, from.from[AXIS_CHANNELS], channels, count[AXIS_COLUMNS],
                         copy->add);
 }

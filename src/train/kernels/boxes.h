@@ -24,8 +24,11 @@ struct box_view {
     const size_t *from; /* where the box begins */
 };
 
+/* The first of a tensor's channels of the box's pixel 0 in a row of an image, both counted in the box. */
+float *box_row(const struct box_view *view, size_t image, size_t row);
+
 /* `from`, `to`: the tensors of the copy's ends; of one that is a message, or where zeros come from, they
- * are not looked at. */
+ * are not looked at. What stands in its place already is left out. */
 void boxes_copy(const struct box_copy *copy, struct box_view from, struct box_view to);
 
 #endif

@@ -174,6 +174,11 @@ struct kernels_ops {
     alnico_status_t (*backward_inputs)(void *self, size_t step);
     alnico_status_t (*backward_parameters)(void *self, size_t step);
 
+    /* The two parts of forward of a step that runs in views: its interior, while the halo of its input
+     * travels, and its border. Either is the same in training. Optional, both: no step runs so. */
+    alnico_status_t (*forward_interior)(void *self, size_t step);
+    alnico_status_t (*forward_border)(void *self, size_t step);
+
     /* Of a batch norm over several ranks (network_joint), before its pass forward in training or
      * backward: this rank's sums to arenas->joint. The pass finds there what all ranks' are, and the
      * gradients of scale and shift are this rank's. Optional, as copy. */

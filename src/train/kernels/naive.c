@@ -4,6 +4,7 @@
  */
 #include "train/kernels/boxes.h"
 #include "train/kernels/kernels.h"
+#include "train/kernels/methods.h"
 
 #include "base/status.h"
 
@@ -60,6 +61,37 @@ static struct layer_pass pass_of(const struct naive *self, size_t step, bool tra
         p.channels[i] = setup->network->tensors[node->in[i]].channels;
     }
     return p;
+}
+
+/* Where windows slide. */
+static bool naive_divides(const struct plan *plan, const struct step *step)
+{
+    const enum operation_kind kind = plan->network->nodes[step->first].operation.kind;
+    return method_taken(METHOD_INTERIOR) &&
+           (kind == OPERATION_CONVOLUTION || kind == OPERATION_MAX_POOL ||
+            kind == OPERATION_AVERAGE_POOL);
+}
+
+static void views_forward(const struct naive *self, size_t s, size_t first, size_t end)
+{
+    struct layer_pass pass = pass_of(self, s, true);
+    for (size_t i = first; i < end; i++) {
+        pass.only = &self->setup.plan->steps[s].views[i].out;
+        layer_of(self->setup.network, s)->forward(&pass);
+    }
+}
+
+static alnico_status_t naive_interior(void *self, size_t step)
+{
+    views_forward(self, step, 0, 1);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t naive_border(void *self, size_t step)
+{
+    const struct naive *naive = self;
+    views_forward(naive, step, 1, naive->setup.plan->steps[step].view_count);
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t naive_forward(void *self, size_t step, bool training)
@@ -146,11 +178,13 @@ const struct kernels_ops kernels_naive = {
     .about = "plain loops, one operation at a time: slow, for checking",
     .device = ALNICO_DEVICE_CPU,
     .precisions = 1 << PRECISION_FP32,
-    .rules = {.needs = naive_needs},
+    .rules = {.divides = naive_divides, .needs = naive_needs},
     .create = naive_create,
     .destroy = naive_destroy,
     .forward = naive_forward,
     .backward = naive_backward,
+    .forward_interior = naive_interior,
+    .forward_border = naive_border,
     .sums = naive_sums,
     .copy = naive_copy,
 };

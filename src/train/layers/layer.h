@@ -96,6 +96,7 @@ struct layer_pass {
     const struct tensor *in, *out;   /* of input 0 */
     size_t channels[NETWORK_INPUTS]; /* of the inputs */
     size_t batch, rows, columns;     /* images; rows, columns: of the window */
+    const struct box *only; /* of windows, forward: what is made of the output; NULL: all */
     const float *x[NETWORK_INPUTS];
     float *y;
     float *dx[NETWORK_INPUTS], *dy; /* backward adds to dx; NULL: not wanted */

@@ -64,9 +64,14 @@ bool window_pixel(const struct layer_pass *p, size_t n, size_t i, size_t j, size
 void window_each(const struct layer_pass *p,
                  void (*visit)(const struct layer_pass *, size_t n, size_t i, size_t j, size_t out))
 {
-    for (size_t n = 0; n < p->batch; n++)
-        for (size_t i = 0; i < p->out->height; i++)
-            for (size_t j = 0; j < p->out->width; j++)
+    size_t from[AXES] = {0}, to[AXES] = {p->batch, p->out->height, p->out->width};
+    for (enum axis axis = 0; p->only && axis < AXIS_CHANNELS; axis++) {
+        from[axis] = (size_t)p->only->from[axis];
+        to[axis] = (size_t)p->only->to[axis];
+    }
+    for (size_t n = from[AXIS_IMAGES]; n < to[AXIS_IMAGES]; n++)
+        for (size_t i = from[AXIS_ROWS]; i < to[AXIS_ROWS]; i++)
+            for (size_t j = from[AXIS_COLUMNS]; j < to[AXIS_COLUMNS]; j++)
                 visit(p, n, i, j,
                       ((n * p->out->height + i) * p->out->width + j) * p->out->channels);
 }

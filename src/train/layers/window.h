@@ -18,7 +18,7 @@ void window_reads(const struct node *node, const struct tensor *in, struct box *
 bool window_pixel(const struct layer_pass *p, size_t n, size_t i, size_t j, size_t r, size_t c,
                   size_t *index);
 
-/* Calls `visit` for every output pixel (n, i, j), whose first channel is at `out`. */
+/* Calls `visit` for every output pixel (n, i, j) that is to be made, whose first channel is at `out`. */
 void window_each(const struct layer_pass *p, void (*visit)(const struct layer_pass *, size_t n,
                                                            size_t i, size_t j, size_t out));
 

@@ -11,16 +11,18 @@
 #include <string.h>
 
 /* Of a step that communicates, also what comes before that, and of a move what it does meanwhile; the
- * halves of backward. */
+ * parts of forward, and the halves of backward. */
 enum job_kind {
     JOB_FORWARD,
     JOB_INFERENCE,
-    JOB_BACKWARD,
+    JOB_INTERIOR,
+    JOB_BORDER,
+    JOB_BEFORE_FORWARD,
+    JOB_BESIDE_FORWARD,
+    JOB_BACKWARD, /* and all behind it */
     JOB_BACKWARD_INPUTS,
     JOB_BACKWARD_PARAMETERS,
-    JOB_BEFORE_FORWARD,
     JOB_BEFORE_BACKWARD,
-    JOB_BESIDE_FORWARD,
     JOB_BESIDE_BACKWARD,
     JOB_KINDS
 };
@@ -137,8 +139,7 @@ static alnico_status_t gradients_clear(const struct replica *replica, const stru
 static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind kind)
 {
     const struct step *step = &replica->plan->steps[s];
-    const bool backward = kind != JOB_FORWARD && kind != JOB_INFERENCE &&
-                          kind != JOB_BEFORE_FORWARD && kind != JOB_BESIDE_FORWARD;
+    const bool backward = kind >= JOB_BACKWARD;
     const bool move = replica_moves_step(replica->plan, s);
     const bool before = kind == JOB_BEFORE_FORWARD || kind == JOB_BEFORE_BACKWARD;
     if (kind == JOB_BESIDE_FORWARD || kind == JOB_BESIDE_BACKWARD)
@@ -146,6 +147,10 @@ static alnico_status_t step_do(struct replica *replica, size_t s, enum job_kind 
     if (move)
         return before ? replica_moves_pack(replica, s, backward)
                       : replica_moves_unpack(replica, s, backward);
+    if (kind == JOB_INTERIOR)
+        return replica->ops->forward_interior(replica->kernels, s);
+    if (kind == JOB_BORDER)
+        return replica->ops->forward_border(replica->kernels, s);
     if (backward && step_empty(replica->plan, step))
         TRY(gradients_clear(replica, step));
     if (before)
@@ -330,10 +335,27 @@ static alnico_status_t step_start(struct replica *replica, size_t s, enum job_ki
     return job_start(replica, &jobs[kind]);
 }
 
+/* Whether the step behind s, a move, makes its interior while that travels. */
+static bool runs_in_views(const struct replica *replica, size_t s)
+{
+    return s + 1 < replica->plan->count && !replica->asked.late &&
+           replica->plan->steps[s + 1].view_count;
+}
+
 alnico_status_t replica_forward(struct replica *replica, bool training)
 {
-    for (size_t s = 0; s < replica->plan->count; s++)
-        TRY(step_start(replica, s, training ? JOB_FORWARD : JOB_INFERENCE));
+    const enum job_kind kind = training ? JOB_FORWARD : JOB_INFERENCE;
+    for (size_t s = 0; s < replica->plan->count; s++) {
+        if (!runs_in_views(replica, s)) {
+            TRY(step_start(replica, s, kind));
+            continue;
+        }
+        TRY(move_start(replica, s, false));
+        TRY(step_job(replica, s + 1, JOB_INTERIOR));
+        TRY(replica_moves_wait(replica, false));
+        TRY(step_job(replica, s++, kind));
+        TRY(step_job(replica, s, JOB_BORDER));
+    }
     return ALNICO_SUCCESS;
 }
 

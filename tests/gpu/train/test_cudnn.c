@@ -3,7 +3,7 @@
  * models. Prints every difference, by the operation that it is of, and goes on.
  *
  * gpu_train_cudnn [fp32|tf32|bf16|fp16|models]... [ways=NAME,...]: parts of it, taking ways of
- * cudnn/methods.h. */
+ * kernels/methods.h. */
 #include "tests/gpu/train/check.h"
 
 #include "tests/train/cases.h"

@@ -4,7 +4,7 @@
  * the losses agree. Prints every difference and goes on. */
 #include "tests/gpu/train/check.h"
 
-#include "train/kernels/cudnn/methods.h"
+#include "train/kernels/methods.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * Needs no GPU. One process for each set of ways, since the environment is read once. */
 #include "tests/train/cases.h"
 #include "train/graph/split.h"
-#include "train/kernels/cudnn/methods.h"
+#include "train/kernels/methods.h"
 #include "train/models/models.h"
 #include "train/replica/replica.h"
 
@@ -18,6 +18,7 @@ struct replay {
     const char *name;
     size_t wrong, shared;
     size_t scratch; /* bytes, forward */
+    size_t interiors;
 };
 
 static void replay_write(struct replay *r, const size_t *place, size_t bytes)
@@ -69,14 +70,32 @@ static void diff_read(struct replay *r, size_t tensor, size_t s, const char *wha
     replay_read(r, &r->plan->diffs[home], bytes_of(r, home), s, what);
 }
 
+/* An interior is made, and its scratch written, while what the move before it reads still travels. */
+static void interior(struct replay *r, size_t s)
+{
+    const struct plan *plan = r->plan;
+    const struct step *step = &plan->steps[s + 1];
+    if (s + 1 == plan->count || !step->view_count)
+        return;
+    const size_t home = home_of(r, step->out);
+    replay_write(r, &step->scratch[0], needs_of(r, s + 1).scratch[0]);
+    replay_write(r, &plan->values[home], bytes_of(r, home));
+    value_read(r, plan->steps[s].in[0], s, "what travels");
+    value_read(r, step->in[0], s, "what an interior reads");
+    r->interiors++;
+}
+
 static void forward(struct replay *r, size_t s)
 {
     const struct step *step = &r->plan->steps[s];
     const struct step_needs needs = needs_of(r, s);
     replay_write(r, &step->saved, needs.saved);
-    replay_write(r, &step->scratch[0], needs.scratch[0]);
+    if (!step->view_count)
+        replay_write(r, &step->scratch[0], needs.scratch[0]);
     const size_t home = home_of(r, step->out);
-    replay_write(r, &r->plan->values[home], bytes_of(r, home));
+    if (!step->view_count)
+        replay_write(r, &r->plan->values[home], bytes_of(r, home));
+    interior(r, s);
     for (size_t i = 0; i < step->inputs; i++)
         value_read(r, step->in[i], s, "a value");
     replay_read(r, &step->scratch[0], needs.scratch[0], s, "scratch");
@@ -157,9 +176,10 @@ static void filled(struct replay *r, size_t s)
     r->wrong++;
 }
 
-/* What all replays together came upon; between: tensors that stand between margins. */
+/* What all replays together came upon; between: tensors that stand between margins; interiors that are
+ * made by themselves. */
 struct found {
-    size_t shared, scratch, between;
+    size_t shared, scratch, between, interiors;
 };
 
 static size_t check_network(const char *name, const struct network *network, size_t batch,
@@ -170,7 +190,7 @@ static size_t check_network(const char *name, const struct network *network, siz
         printf("FAIL %s: no plan\n", name);
         return 1;
     }
-    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0, 0};
+    struct replay r = {plan, calloc(plan->bytes / PLAN_LINE + 1, sizeof(void *)), name, 0, 0, 0, 0};
     for (size_t s = 0; s < plan->count; s++)
         forward(&r, s);
     for (size_t s = plan->count; s-- > 0;) {
@@ -183,6 +203,7 @@ static size_t check_network(const char *name, const struct network *network, siz
     }
     found->shared += r.shared;
     found->scratch += r.scratch;
+    found->interiors += r.interiors;
     free(r.owner);
     plan_destroy(plan);
     return r.wrong;
@@ -244,17 +265,20 @@ static const struct setting settings[] = {
     {"stems,,no-ste,no-sums,stem=x=,no-rows", ALL & ~(1 << METHOD_STATISTICS | 1 << METHOD_IM2COL),
      0, 2},
     {"no-rows", ALL & ~(1 << METHOD_IM2COL), 0, 0},
-    {"rows=2,no-rows,no-stem,no-sums,no-products,no-spread,no-early,no-join", 0, 0, 0},
-    {"no-stem,no-sums,no-products,no-spread,no-early,no-join", 1 << METHOD_IM2COL, 0, 0},
+    {"rows=2,no-rows,no-stem,no-sums,no-products,no-spread,no-early,no-join,no-interior", 0, 0, 0},
+    {"no-stem,no-sums,no-products,no-spread,no-early,no-join,no-interior", 1 << METHOD_IM2COL, 0,
+     0},
+    {"interior=2", ALL, 0, 0},
 };
 
 static size_t check_names(const struct setting *setting)
 {
     size_t wrong = 0;
     for (int way = 0; way < METHODS; way++)
-        wrong += method_taken((enum cudnn_method)way) != (setting->taken >> way & 1);
+        wrong += method_taken((enum kernels_method)way) != (setting->taken >> way & 1);
     wrong += method_number(METHOD_STATISTICS) != setting->number;
     wrong += methods_unknown() != setting->unknown;
+    wrong += method_number(METHOD_INTERIOR) != (strcmp(setting->text, "interior=2") ? 0 : 2);
     if (wrong)
         printf("FAIL '%s' is misunderstood\n", setting->text);
     return wrong;
@@ -292,10 +316,11 @@ static int check_setting(const struct setting *setting, planned bytes)
     setenv("ALNICO_TRAIN_WAYS", setting->text, 1);
     const size_t wrong = check_names(setting) + check_all(&found) + measure(bytes);
     printf("ways '%s': %zu wrong, %zu gradients written over something, %zu bytes of scratch, %zu "
-           "tensors between margins\n",
-           setting->text, wrong, found.shared, found.scratch, found.between);
+           "tensors between margins, %zu interiors\n",
+           setting->text, wrong, found.shared, found.scratch, found.between, found.interiors);
     fflush(stdout);
     return wrong || !found.shared || !found.between ||
+           (found.interiors > 0) != (method_number(METHOD_INTERIOR) == 2) ||
            (found.scratch > 0) != ((setting->taken & scratched) != 0);
 }
 

@@ -5,7 +5,8 @@
  * stands here: messages are copied once sender and receiver have come, and sums are made on the host.
  * Prints every difference and goes on.
  *
- * gpu_train_split [fp32|tf32|bf16|fp16]... [WAY]...: such ways to split only, as "rows=2".
+ * gpu_train_split [fp32|tf32|bf16|fp16]... [WAY]... [ways=NAME,...]: such ways to split only, as "rows=2",
+ * taking ways of kernels/methods.h.
  */
 #include "tests/gpu/train/check.h"
 
@@ -505,6 +506,7 @@ static bool wanted(const char *name, bool way, int count, char **arguments)
 int main(int count, char **arguments)
 {
     gpu_require(1);
+    count = check_ways(count, arguments);
     seed = test_seed();
     snprintf(cache, sizeof cache, "/tmp/alnico-split-%d-plans", (int)getpid());
     REQUIRE_STATUS(device_cuda.stream_create(&stream), ALNICO_SUCCESS);

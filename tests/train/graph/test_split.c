@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "train/graph/moves.h"
 #include "train/graph/split.h"
+#include "train/graph/views.h"
 #include "train/layers/window.h"
 #include "train/models/models.h"
 
@@ -338,6 +339,106 @@ static void check_windows(const struct network *network)
     }
 }
 
+/* The window of an output pixel along an axis, of the whole input; what is beyond it is left out. */
+static void window_of(const struct network *network, size_t node, enum axis axis, ptrdiff_t at,
+                      ptrdiff_t *from, ptrdiff_t *to)
+{
+    const struct network_part *part = network->part;
+    const struct node *n = &network->nodes[node];
+    const struct tensor *in = &part->whole->tensors[part->tensors[n->in[0]].tensor];
+    const ptrdiff_t end = (ptrdiff_t)(axis == AXIS_ROWS ? in->height : in->width);
+    const struct box out = part_box(network, node + 1, part->rank, BATCH);
+    *from = (out.from[axis] + at) * (ptrdiff_t)n->operation.stride - (ptrdiff_t)n->operation.pad;
+    *to = *from + (ptrdiff_t)n->operation.window;
+    *from = *from > 0 ? *from : 0;
+    *to = *to < end ? *to : end;
+}
+
+/* Whether the rank holds all that the window of an output pixel covers. */
+static bool held_whole(const struct network *network, size_t node, const ptrdiff_t at[AXES])
+{
+    const size_t rank = network->part->rank, made = network->nodes[node].in[0];
+    const struct box held = part_box(network, network->nodes[made - 1].in[0], rank, BATCH);
+    bool whole = true;
+    for (enum axis axis = AXIS_ROWS; axis <= AXIS_COLUMNS; axis++) {
+        ptrdiff_t from, to;
+        window_of(network, node, axis, at[axis], &from, &to);
+        whole &= from >= held.from[axis] && to <= held.to[axis];
+    }
+    return whole;
+}
+
+/* A view's windows are those of the whole output, and all that they cover of the input is in it. */
+static void check_view(const struct network *network, size_t node, const struct view *view,
+                       const ptrdiff_t at[AXES])
+{
+    const struct node *n = &network->nodes[node];
+    const struct tensor *in = &network->tensors[n->in[0]];
+    for (enum axis axis = AXIS_ROWS; axis <= AXIS_COLUMNS; axis++) {
+        const bool rows = axis == AXIS_ROWS;
+        const ptrdiff_t stride = (ptrdiff_t)n->operation.stride,
+                        end = (ptrdiff_t)(rows ? in->height : in->width),
+                        pad = (ptrdiff_t)(rows ? n->pad_rows : n->pad_columns),
+                        own = (ptrdiff_t)(rows ? view->pad_rows : view->pad_columns),
+                        from = at[axis] * stride - pad, to = from + (ptrdiff_t)n->operation.window;
+        assert_int_equal((at[axis] - view->out.from[axis]) * stride - own + view->in.from[axis],
+                         from);
+        assert_true(view->in.from[axis] >= 0 && view->in.to[axis] <= end);
+        assert_true((from > 0 ? from : 0) >= view->in.from[axis] || own > 0);
+        assert_true((to < end ? to : end) <= view->in.to[axis]);
+    }
+}
+
+/* Views are a partition of what a rank makes: the interior needs what it holds only, and all that needs
+ * more is border. */
+static void check_views(const struct network *network, size_t node, const struct view *views,
+                        size_t count)
+{
+    const struct box out = part_box(network, node + 1, network->part->rank, BATCH);
+    struct box local = out;
+    for (enum axis axis = 0; axis < AXES; axis++) {
+        local.to[axis] -= local.from[axis];
+        local.from[axis] = 0;
+    }
+    ptrdiff_t at[AXES] = {0};
+    do {
+        size_t within = 0;
+        for (size_t i = 0; i < count; i++) {
+            bool inside = true;
+            for (enum axis axis = 0; axis < AXES; axis++)
+                inside &= at[axis] >= views[i].out.from[axis] && at[axis] < views[i].out.to[axis];
+            if (!inside)
+                continue;
+            within++;
+            check_view(network, node, &views[i], at);
+            assert_int_equal(held_whole(network, node, at), i == 0);
+        }
+        assert_int_equal(within, 1);
+    } while (next(&local, at));
+}
+
+/* How many nodes of a rank have views. */
+static size_t check_all_views(const struct network *network)
+{
+    size_t divided = 0;
+    for (size_t node = 0; node < network->count; node++) {
+        struct view views[VIEWS];
+        const size_t count = views_make(network, node, BATCH, views);
+        if (count) {
+            struct move move;
+            check_views(network, node, views, count);
+            success(move_create(network, network->nodes[node].in[0] - 1, BATCH, &move));
+            assert_int_equal(views_halo(network, node, BATCH), move_receives(&move));
+            move_destroy(&move);
+        }
+        divided += count > 0;
+        assert_true(count != 1 && count <= VIEWS);
+    }
+    return divided;
+}
+
+static size_t divided; /* nodes with views, of all ranks in all splits */
+
 /* All moves of a network in one split. */
 static size_t check_split(const struct network *whole, const struct split *split, size_t ranks)
 {
@@ -347,6 +448,7 @@ static size_t check_split(const struct network *whole, const struct split *split
         success(network_split(whole, split, rank, ranks, &networks[rank]));
         assert_int_equal(networks[rank]->count, networks[0]->count);
         check_windows(networks[rank]);
+        divided += check_all_views(networks[rank]);
     }
     for (size_t node = 0; node < networks[0]->count; node++)
         if (networks[0]->nodes[node].operation.kind == OPERATION_MOVE) {
@@ -407,6 +509,7 @@ static void moves_of_all_networks(void **unused)
         network_destroy(whole);
     }
     assert_true(moves > 100);
+    assert_true(divided > 100);
 }
 
 /* A window, an upsampling that is cut, and the window again. */
@@ -445,6 +548,34 @@ static void moves_of_all_windows(void **unused)
             check_split(whole, &split, ways[way].ranks);
         network_destroy(whole);
     }
+}
+
+/* Of 3x3 windows on 12 rows and columns, by four ranks: the last has one row of border and one column
+ * before its interior, and nothing behind. */
+static void borders_are_as_by_hand(void **unused)
+{
+    (void)unused;
+    const struct operation operations[] = {CONVOLUTION("a", "input", 2, 3, 1, 1, false),
+                                           CONVOLUTION("b", "a", 3, 3, 1, 1, false), LOSS("b")};
+    const struct split split = split_of("rows=2,columns=2");
+    struct network *whole, *part;
+    struct view views[VIEWS];
+    success(network_create(12, 12, 1, &whole));
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        success(network_append(whole, &operations[i]));
+    success(network_finish(whole));
+    success(network_split(whole, &split, 3, 4, &part));
+    assert_int_equal(views_make(part, 0, 1, views), 0);
+    assert_int_equal(part->nodes[1].operation.kind, OPERATION_MOVE);
+    assert_int_equal(views_make(part, 2, 1, views), 3);
+    const struct view expected[] = {
+        {{{0, 1, 1, 0}, {1, 6, 6, 3}}, {{0, 1, 1, 0}, {1, 8, 8, 2}}, 0, 0},
+        {{{0, 0, 0, 0}, {1, 1, 6, 3}}, {{0, 0, 0, 0}, {1, 3, 8, 2}}, 0, 0},
+        {{{0, 1, 0, 0}, {1, 6, 1, 3}}, {{0, 1, 0, 0}, {1, 8, 3, 2}}, 0, 0}};
+    for (size_t i = 0; i < 3; i++)
+        assert_memory_equal(&views[i], &expected[i], sizeof *views);
+    network_destroy(part);
+    network_destroy(whole);
 }
 
 /* ---- Split networks ---- */
@@ -634,17 +765,12 @@ static void losses_are_split_alike(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layouts_are_partitions),
-        cmocka_unit_test(parts_are_dealt_evenly),
-        cmocka_unit_test(windows_read_what_they_cover),
-        cmocka_unit_test(moves_of_all_networks),
-        cmocka_unit_test(moves_of_all_windows),
-        cmocka_unit_test(one_part_is_the_whole),
-        cmocka_unit_test(few_moves),
-        cmocka_unit_test(parameters_are_the_same),
-        cmocka_unit_test(filters_are_on_one_rank),
-        cmocka_unit_test(ranges_hold_their_operations),
-        cmocka_unit_test(bad_splits_are_refused),
+        cmocka_unit_test(layouts_are_partitions),       cmocka_unit_test(parts_are_dealt_evenly),
+        cmocka_unit_test(windows_read_what_they_cover), cmocka_unit_test(moves_of_all_networks),
+        cmocka_unit_test(moves_of_all_windows),         cmocka_unit_test(borders_are_as_by_hand),
+        cmocka_unit_test(one_part_is_the_whole),        cmocka_unit_test(few_moves),
+        cmocka_unit_test(parameters_are_the_same),      cmocka_unit_test(filters_are_on_one_rank),
+        cmocka_unit_test(ranges_hold_their_operations), cmocka_unit_test(bad_splits_are_refused),
         cmocka_unit_test(losses_are_split_alike),
     };
     random_state = test_seed();

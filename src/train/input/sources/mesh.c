@@ -99,12 +99,11 @@ static double waves_at(const struct wave *waves, double at)
 }
 
 /* The field is the sum of what waves are at the row and at the column. */
-static void write_row(const struct mesh *mesh, double down, const struct wave *across,
-                      const float *noise, float *pixels, int32_t *labels)
+static void write_row(const struct mesh *mesh, double down, const double *right, const float *noise,
+                      float *pixels, int32_t *labels)
 {
     for (size_t x = 0; x < mesh->side; x++) {
-        const double right = waves_at(across, (double)x / (double)mesh->side);
-        const float field = (float)(down + right);
+        const float field = (float)(down + right[x]);
         labels[x] = field > 0;
         for (size_t c = 0; c < MESH_CHANNELS; c++)
             *pixels++ = mesh->weights[c] * field + *noise++;
@@ -117,13 +116,19 @@ static alnico_status_t read_mesh(const void *self, size_t index, const struct so
     const struct mesh *mesh = self;
     uint64_t state = random_stream(mesh->seed, index);
     struct wave down[WAVES], across[WAVES];
+    double *right = malloc(mesh->side * sizeof *right);
     (void)unused;
+    if (!right)
+        return error_set(ALNICO_ERROR_MEMORY, "source mesh: no memory");
     waves_draw(&state, down);
     waves_draw(&state, across);
+    for (size_t x = 0; x < mesh->side; x++)
+        right[x] = waves_at(across, (double)x / (double)mesh->side);
     for (size_t y = 0; y < mesh->side; y++)
-        write_row(mesh, waves_at(down, (double)y / (double)mesh->side), across,
+        write_row(mesh, waves_at(down, (double)y / (double)mesh->side), right,
                   mesh->noise + random_next(&state) % NOISE_OFFSETS,
                   (float *)pixels + y * mesh->side * MESH_CHANNELS, labels + y * mesh->side);
+    free(right);
     return ALNICO_SUCCESS;
 }
 

@@ -6,12 +6,17 @@
 
 #include <math.h>
 
+static alnico_status_t engine_start(struct cudnn_net *self, const struct cudnn_pass *pass)
+{
+    return engine_run(&self->handle, &pass->choice, &pass->memory, pass->pack, self->workspace);
+}
+
 static alnico_status_t pass_run(struct cudnn_net *self, const struct cudnn_step *step,
                                 enum convolution_direction direction)
 {
     const struct cudnn_pass *pass = &step->passes[direction];
     TRY(im2col_run(self, step, pass));
-    return engine_run(&self->handle, &pass->choice, &pass->memory, pass->pack, self->workspace);
+    return engine_start(self, pass);
 }
 
 static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_step *step,
@@ -19,6 +24,27 @@ static alnico_status_t convolution_forward(struct cudnn_net *self, struct cudnn_
 {
     TRY(pass_run(self, step, CONVOLUTION_FORWARD));
     return epilogue_forward(self, step, training);
+}
+
+static alnico_status_t convolution_interior(struct cudnn_net *self, struct cudnn_step *step)
+{
+    return engine_start(self, &step->views[0]);
+}
+
+/* What follows is of the whole output. */
+static alnico_status_t convolution_border(struct cudnn_net *self, struct cudnn_step *step)
+{
+    for (size_t i = 1; i < step->step->view_count; i++)
+        TRY(engine_start(self, &step->views[i]));
+    return epilogue_forward(self, step, false);
+}
+
+static alnico_status_t convolution_views(struct cudnn_net *self, struct cudnn_step *step,
+                                         bool training)
+{
+    (void)training; /* nothing drops */
+    TRY(convolution_interior(self, step));
+    return convolution_border(self, step);
 }
 
 /* The data gradient. Without an engine that adds, it is made in scratch and added by itself. */
@@ -93,6 +119,25 @@ static struct convolution convolution_shape(const struct cudnn_net *self,
     return c;
 }
 
+/* Rows of one image, of a step's output and its input. */
+static void views_make_passes(const struct cudnn_net *self, struct cudnn_step *step)
+{
+    const size_t each = datatype_bytes(self->type);
+    for (size_t i = 0; i < step->step->view_count; i++) {
+        const struct view *view = &step->step->views[i];
+        struct cudnn_pass *pass = &step->views[i];
+        *pass = step->passes[CONVOLUTION_FORWARD];
+        struct convolution *c = &pass->convolution;
+        const size_t in = (size_t)view->in.from[AXIS_ROWS] * c->width * c->channels,
+                     out = (size_t)view->out.from[AXIS_ROWS] * c->out_width * c->filters;
+        c->height = box_extent(&view->in, AXIS_ROWS);
+        c->out_height = box_extent(&view->out, AXIS_ROWS);
+        c->pad_rows = view->pad_rows;
+        pass->memory.x = (char *)pass->memory.x + in * each;
+        pass->memory.y = (char *)pass->memory.y + out * each;
+    }
+}
+
 alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step *step)
 {
     TRY(weights_make(self, step));
@@ -113,7 +158,10 @@ alnico_status_t cudnn_convolution_make(struct cudnn_net *self, struct cudnn_step
     if (statistics_wanted(self->setup.plan, step->step))
         step->sums = own_take(self, statistics_bytes(self->setup.plan, step->step));
     epilogue_make(self, step);
-    step->forward = convolution_forward;
+    views_make_passes(self, step);
+    step->forward = step->step->view_count ? convolution_views : convolution_forward;
+    step->forward_interior = convolution_interior;
+    step->forward_border = convolution_border;
     step->backward = convolution_backward;
     step->backward_inputs = convolution_inputs;
     step->backward_parameters = convolution_parameters;
@@ -135,8 +183,8 @@ double pass_us(size_t bytes)
 }
 
 /* Whether what takes so long by a method (HUGE_VAL: nothing does it) is better than without. */
-static bool method_better(const struct cudnn_step *step, const char *pass, enum cudnn_method method,
-                          double us, double by_method)
+static bool method_better(const struct cudnn_step *step, const char *pass,
+                          enum kernels_method method, double us, double by_method)
 {
     const bool better = by_method < us || (by_method < HUGE_VAL && method_number(method) == 2);
     log_write(LOG_INFO, "cuDNN kernels: '%s' %s: %.1f us, by %s %.1f us: %s",
@@ -237,23 +285,36 @@ static alnico_status_t direction_search(struct cudnn_net *self, struct cudnn_ste
     return ALNICO_SUCCESS;
 }
 
+static alnico_status_t forward_search(struct cudnn_net *self, struct cudnn_step *step)
+{
+    for (size_t i = 0; i < step->step->view_count; i++)
+        TRY(pass_search(self, &step->views[i]));
+    return step->step->view_count ? ALNICO_SUCCESS
+                                  : direction_search(self, step, CONVOLUTION_FORWARD);
+}
+
 alnico_status_t cudnn_convolution_search(struct cudnn_net *self, struct cudnn_step *step)
 {
-    TRY(direction_search(self, step, CONVOLUTION_FORWARD));
+    TRY(forward_search(self, step));
     step->sums = step->passes[CONVOLUTION_FORWARD].memory.sums;
     self->with_statistics += step->sums != NULL;
     TRY(direction_search(self, step, CONVOLUTION_WEIGHTS));
     return step->has_data ? data_search(self, step) : ALNICO_SUCCESS;
 }
 
+static alnico_status_t pass_finish(struct cudnn_net *self, struct cudnn_pass *pass)
+{
+    self->gemms += pass->choice.gemm != NULL;
+    return pass->choice.plan ? convolution_pack(&self->handle, &self->packs, &pass->memory,
+                                                self->workspace, &pass->pack)
+                             : ALNICO_SUCCESS;
+}
+
 alnico_status_t cudnn_convolution_finish(struct cudnn_net *self, struct cudnn_step *step)
 {
-    for (int direction = 0; direction < 3; direction++) {
-        struct cudnn_pass *pass = &step->passes[direction];
-        self->gemms += pass->choice.gemm != NULL;
-        if (pass->choice.plan)
-            TRY(convolution_pack(&self->handle, &self->packs, &pass->memory, self->workspace,
-                                 &pass->pack));
-    }
+    for (int direction = 0; direction < 3; direction++)
+        TRY(pass_finish(self, &step->passes[direction]));
+    for (size_t i = 0; i < step->step->view_count; i++)
+        TRY(pass_finish(self, &step->views[i]));
     return ALNICO_SUCCESS;
 }

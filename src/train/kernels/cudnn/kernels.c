@@ -334,6 +334,18 @@ static alnico_status_t cudnn_forward(void *pointer, size_t step, bool training)
     return self->steps[step].forward(self, &self->steps[step], training);
 }
 
+static alnico_status_t cudnn_interior(void *pointer, size_t step)
+{
+    struct cudnn_net *self = pointer;
+    return self->steps[step].forward_interior(self, &self->steps[step]);
+}
+
+static alnico_status_t cudnn_border(void *pointer, size_t step)
+{
+    struct cudnn_net *self = pointer;
+    return self->steps[step].forward_border(self, &self->steps[step]);
+}
+
 static alnico_status_t cudnn_backward(void *pointer, size_t step)
 {
     struct cudnn_net *self = pointer;
@@ -421,6 +433,7 @@ const struct kernels_ops kernels_cudnn = {
     .precisions = 1 << PRECISION_FP32 | 1 << PRECISION_BF16 | 1 << PRECISION_FP16,
     .wire_gradients = true,
     .rules = {.run = cudnn_run_rule,
+              .divides = cudnn_divides_rule,
               .bytes = cudnn_bytes_rule,
               .within = cudnn_within_rule,
               .needs = cudnn_needs_rule},
@@ -431,6 +444,8 @@ const struct kernels_ops kernels_cudnn = {
     .load = cudnn_load,
     .forward = cudnn_forward,
     .backward = cudnn_backward,
+    .forward_interior = cudnn_interior,
+    .forward_border = cudnn_border,
     .backward_inputs = cudnn_inputs,
     .backward_parameters = cudnn_parameters,
     .sums = cudnn_sums,

@@ -14,8 +14,8 @@
 #include "base/datatype.h"
 #include "train/kernels/cuda/launch.h"
 #include "train/kernels/cudnn/engine_cache.h"
-#include "train/kernels/cudnn/methods.h"
 #include "train/kernels/kernels.h"
+#include "train/kernels/methods.h"
 
 struct cudnn_net;
 struct cudnn_step;
@@ -50,13 +50,17 @@ struct cudnn_step {
      * batch norm over several ranks. */
     alnico_status_t (*backward_inputs)(struct cudnn_net *self, struct cudnn_step *step);
     alnico_status_t (*backward_parameters)(struct cudnn_net *self, struct cudnn_step *step);
+    /* The parts of forward of a step that runs in views. */
+    alnico_status_t (*forward_interior)(struct cudnn_net *self, struct cudnn_step *step);
+    alnico_status_t (*forward_border)(struct cudnn_net *self, struct cudnn_step *step);
     alnico_status_t (*sums_join)(struct cudnn_net *self, struct cudnn_step *step, bool backward);
     struct train_fold input;      /* of images that it reads: how they are packed */
     void *images;                 /* as they are packed; NULL: it reads none */
     struct train_im2col im2col;   /* of them, how im2col by rows would expand them */
     struct train_strided strided; /* how a gradient that is made without the stride is spread */
     struct cudnn_weights weights;
-    struct cudnn_pass passes[3]; /* of a convolution, by direction */
+    struct cudnn_pass passes[3];    /* of a convolution, by direction */
+    struct cudnn_pass views[VIEWS]; /* forward of one that runs in views, in place of its pass */
     bool has_data, adds; /* it makes a gradient of its input; and adds it in a pass of its own */
     float *sums; /* of a convolution: of what it makes, then of its squares; NULL: it makes none */
     struct train_norm norm, other;
@@ -104,6 +108,7 @@ size_t cudnn_run_rule(const struct network *network, size_t at);
 size_t cudnn_bytes_rule(const struct plan *plan, size_t tensor);
 void cudnn_needs_rule(const struct plan *plan, const struct step *step, struct step_needs *out);
 struct plan_part cudnn_within_rule(const struct plan *plan, size_t tensor);
+bool cudnn_divides_rule(const struct plan *plan, const struct step *step);
 
 /* Channels with padding. */
 size_t padded_channels(const struct network *network, size_t tensor);

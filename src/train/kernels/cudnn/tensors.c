@@ -264,6 +264,23 @@ struct plan_part cudnn_within_rule(const struct plan *plan, size_t tensor)
     return (struct plan_part){0};
 }
 
+/* Not unless it is asked for: no GPU has shown yet from what size on it pays. Rows of one image stand in
+ * memory as an image does; sums are of a whole output, and a dropout is not the same in training. */
+bool cudnn_divides_rule(const struct plan *plan, const struct step *step)
+{
+    const struct network *network = plan->network;
+    bool divides = method_taken(METHOD_INTERIOR) && method_number(METHOD_INTERIOR) == 2 &&
+                   step_is(network, step, 0, OPERATION_CONVOLUTION) &&
+                   !step_is(network, step, -1, OPERATION_DROPOUT) &&
+                   !statistics_wanted(plan, step) && plan_images(plan, step->out) == 1;
+    for (size_t i = 0; i < step->view_count; i++)
+        divides &=
+            box_extent(&step->views[i].in, AXIS_COLUMNS) == network->tensors[step->in[0]].width &&
+            box_extent(&step->views[i].out, AXIS_COLUMNS) ==
+                network_output(network, step->first)->width;
+    return divides;
+}
+
 size_t row_pitch(const struct plan *plan, size_t tensor)
 {
     const size_t whole = cudnn_within_rule(plan, tensor).whole;

@@ -7,6 +7,7 @@
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"
+#include "train/base/threads.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -28,6 +29,16 @@ static size_t run_fused(const struct network *network, size_t at)
 static size_t step_bytes(const struct plan *plan, const struct step *step)
 {
     return plan_line(plan_float_bytes(plan, step->in[0]));
+}
+
+/* What a move puts between margins stands there, unless it begins in the middle of a cache line. */
+static struct plan_part onednn_within(const struct plan *plan, size_t tensor)
+{
+    const size_t pixel = plan->network->tensors[tensor].channels * sizeof(float);
+    const struct plan_part part = activation_plain(plan->network, tensor)
+                                      ? plan_between(plan, tensor, pixel)
+                                      : (struct plan_part){0};
+    return part.offset % (THREADS_LINE * sizeof(float)) ? (struct plan_part){0} : part;
 }
 
 /* Values that backward reads; and scratch for a gradient that is made elsewhere first, because it
@@ -95,7 +106,22 @@ static alnico_status_t compiled_forward(void *self, size_t step, bool training)
     const struct sequences *sequences = &compiled->steps[step];
     compiled_enter(compiled);
     const bool inference = !training && sequences->inference.count;
-    return sequence_run(compiled, inference ? &sequences->inference : &sequences->forward);
+    TRY(sequence_run(compiled, inference ? &sequences->inference : &sequences->forward));
+    return sequence_run(compiled, &sequences->border);
+}
+
+static alnico_status_t compiled_interior(void *self, size_t step)
+{
+    struct compiled *compiled = self;
+    compiled_enter(compiled);
+    return sequence_run(compiled, &compiled->steps[step].forward);
+}
+
+static alnico_status_t compiled_border(void *self, size_t step)
+{
+    struct compiled *compiled = self;
+    compiled_enter(compiled);
+    return sequence_run(compiled, &compiled->steps[step].border);
 }
 
 static alnico_status_t compiled_inputs(void *self, size_t step)
@@ -144,6 +170,18 @@ static alnico_status_t compiled_copy(void *self, const struct box_copy *copies, 
     return ALNICO_SUCCESS;
 }
 
+/* Whole rows of one image. */
+static void *compiled_direct(void *self, const struct box_end *end, const size_t count[AXES])
+{
+    const struct compiled *compiled = self;
+    const struct tensor *tensor = &compiled->setup.network->tensors[end->tensor];
+    const struct box_view view = view_of(compiled, end);
+    const bool whole = count[AXIS_CHANNELS] == tensor->channels &&
+                       count[AXIS_COLUMNS] == tensor->width && count[AXIS_IMAGES] == 1;
+    return whole && activation_plain(compiled->setup.network, end->tensor) ? box_row(&view, 0, 0)
+                                                                           : NULL;
+}
+
 static double compiled_seconds(const void *self)
 {
     const struct compiled *compiled = self;
@@ -160,6 +198,7 @@ static void compiled_clear(struct compiled *self)
         free(self->steps[i].parameters.actions);
         free(self->steps[i].sums[0].actions);
         free(self->steps[i].sums[1].actions);
+        free(self->steps[i].border.actions);
     }
     onednn_close(&self->library);
     free(self->steps);
@@ -218,12 +257,13 @@ static alnico_status_t compiled_build(struct compiled *self, bool blocked)
 }
 
 /* Blocks of 16 channels are fastest where the machine's vectors and the network's channels suit
- * them: where the library has only its reference code for them, the plain layout is taken
- * instead. */
+ * them: where there are no such vectors, or the library has only its reference code for them, the
+ * plain layout is taken instead. */
 static alnico_status_t compiled_prepare(struct compiled *self)
 {
-    const alnico_status_t status = compiled_build(self, true);
-    if (status == ALNICO_ERROR_MEMORY || (status == ALNICO_SUCCESS && !self->reference))
+    const alnico_status_t status = compiled_build(self, onednn_wide());
+    if (status == ALNICO_ERROR_MEMORY ||
+        (status == ALNICO_SUCCESS && (!self->reference || !self->blocked)))
         return status;
     compiled_clear(self);
     return compiled_build(self, false);
@@ -250,14 +290,20 @@ const struct kernels_ops kernels_onednn = {
     .about = "oneDNN primitives, batch norm and additions fused with what follows",
     .device = ALNICO_DEVICE_CPU,
     .precisions = 1 << PRECISION_FP32,
-    .rules = {.run = run_fused, .needs = onednn_needs},
+    .rules = {.run = run_fused,
+              .divides = linear_divides,
+              .within = onednn_within,
+              .needs = onednn_needs},
     .create = compiled_create,
     .destroy = compiled_destroy,
     .forward = compiled_forward,
     .backward = compiled_backward,
+    .forward_interior = compiled_interior,
+    .forward_border = compiled_border,
     .backward_inputs = compiled_inputs,
     .backward_parameters = compiled_parameters,
     .sums = compiled_sums,
     .copy = compiled_copy,
+    .direct = compiled_direct,
     .library_seconds = compiled_seconds,
 };

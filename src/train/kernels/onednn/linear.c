@@ -3,7 +3,9 @@
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"
+#include "train/kernels/methods.h"
 
+#include <math.h>
 #include <string.h>
 
 struct linear {
@@ -13,6 +15,7 @@ struct linear {
     dnnl_memory_t value, diff;     /* of the output; of a dense layer as a matrix */
     dnnl_dims_t stride, pad, end;  /* pad before the image and behind it */
     dnnl_primitive_desc_t forward; /* the hint for backward */
+    dnnl_memory_t loaded;          /* weights that forward has loaded; NULL: none yet */
     bool dense;
 };
 
@@ -39,6 +42,16 @@ static alnico_status_t convolution_images(struct compiled *self, struct linear *
         return ALNICO_SUCCESS;
     TRY(onednn_reorder(&self->library, images, l->source, &reorder));
     return sequence_call(sequence, &reorder);
+}
+
+/* So much that the last window fits. */
+static void ends_pad(struct linear *l, size_t window)
+{
+    for (int i = 0; i < 2; i++) {
+        const dnnl_dim_t covered = (l->out.dims[2 + i] - 1) * l->stride[i] + (dnnl_dim_t)window;
+        const dnnl_dim_t behind = covered - l->in.dims[2 + i] - l->pad[i];
+        l->end[i] = behind > 0 ? behind : 0;
+    }
 }
 
 /* A dense layer whose input is not in blocks of channels is a product of matrices. Its weights stay as
@@ -82,16 +95,13 @@ static alnico_status_t linear_describe(struct compiled *self, const struct step 
     TRY(activation_layout(self, step->in[0], &l->in));
     TRY(dense ? matrix_layout(self, step->out, &l->out)
               : activation_layout(self, step->out, &l->out));
-    for (int i = 0; i < 2 && !dense; i++) {
-        const dnnl_dim_t covered = (l->out.dims[2 + i] - 1) * l->stride[i] + shape.dims[2 + i];
-        const dnnl_dim_t behind = covered - l->in.dims[2 + i] - l->pad[i];
-        l->end[i] = behind > 0 ? behind : 0;
-    }
+    if (!dense)
+        ends_pad(l, operation->window);
     if (dense) {
         TRY(matrix_memory(self, step->out, setup_value(&self->setup, step->out), &l->value));
         TRY(matrix_memory(self, step->out, setup_diff(&self->setup, step->out), &l->diff));
     }
-    return dense && activation_plain(self, step->in[0])
+    return dense && activation_matrix(self, step->in[0])
                ? dense_describe(self, step, l)
                : weights_describe(self, node, &shape, &l->weights);
 }
@@ -105,13 +115,11 @@ static alnico_status_t linear_primitive(struct compiled *self, const struct line
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t linear_forward(struct compiled *self, struct linear *l,
-                                      struct sequence *sequence)
+/* A call forward but for what it reads and makes. */
+static alnico_status_t linear_forward(struct compiled *self, struct linear *l, struct call *call)
 {
     const dnnl_memory_desc_t *bias = l->weights.biased ? &l->weights.bias : NULL;
     union description d;
-    dnnl_memory_t weights;
-    struct call call;
     if (l->dense)
         TRY(onednn_status(dnnl_inner_product_forward_desc_init(&d.dense, dnnl_forward_training,
                                                                &l->in, &l->weights.any, bias,
@@ -122,15 +130,105 @@ static alnico_status_t linear_forward(struct compiled *self, struct linear *l,
                               &d.convolution, dnnl_forward_training, dnnl_convolution_direct,
                               &l->in, &l->weights.any, bias, &l->out, l->stride, l->pad, l->end),
                           "a convolution"));
-    TRY(linear_primitive(self, l, &d, &l->forward, &call));
-    TRY(weights_load(self, &l->weights, onednn_layout(l->forward, dnnl_query_weights_md), sequence,
-                     &weights));
-    call_argument(&call, DNNL_ARG_SRC, l->source);
-    call_argument(&call, DNNL_ARG_WEIGHTS, weights);
+    TRY(linear_primitive(self, l, &d, &l->forward, call));
     if (bias)
-        call_argument(&call, DNNL_ARG_BIAS, l->weights.bias_memory);
+        call_argument(call, DNNL_ARG_BIAS, l->weights.bias_memory);
+    return ALNICO_SUCCESS;
+}
+
+/* Appends a call that linear_forward has made, and what loads its weights, unless they are. */
+static alnico_status_t linear_append(struct compiled *self, struct linear *l, struct call call,
+                                     struct sequence *sequence)
+{
+    const dnnl_memory_desc_t *wanted = onednn_layout(l->forward, dnnl_query_weights_md), *loaded;
+    if (l->loaded)
+        TRY(onednn_status(dnnl_memory_get_memory_desc(l->loaded, &loaded), "a layout"));
+    if (!l->loaded || !dnnl_memory_desc_equal(loaded, wanted))
+        TRY(weights_load(self, &l->weights, wanted, sequence, &l->loaded));
+    call_argument(&call, DNNL_ARG_SRC, l->source);
+    call_argument(&call, DNNL_ARG_WEIGHTS, l->loaded);
     call_argument(&call, DNNL_ARG_DST, l->value);
     return sequence_call(sequence, &call);
+}
+
+/* Whether a box has all columns of a tensor. */
+static bool whole_rows(const struct tensor *tensor, const struct box *box)
+{
+    return box_extent(box, AXIS_COLUMNS) == tensor->width;
+}
+
+/* Whether making the interior by itself hides more waiting than the calls for the border cost, which read
+ * the weights again. Times in us, of two ranks on cores of an EPYC: a halo through shared memory, most of
+ * which is waiting for the other rank; calls of oneDNN. */
+static bool interior_pays(const struct plan *plan, const struct step *step)
+{
+    static const double message = 100, message_bytes = 8e3, call = 10, weight_bytes = 20e3,
+                        products = 30e3;
+    const struct node *node = &plan->network->nodes[step->first];
+    const double halo =
+        (double)(views_halo(plan->network, step->first, plan->batch) * sizeof(float));
+    const double weights = (double)(node->weight.count * sizeof(float));
+    const double images = (double)box_extent(&step->views[0].out, AXIS_IMAGES);
+    const struct tensor *out = &plan->network->tensors[step->out];
+    const double work = (double)(box_elements(&step->views[0].out) / out->channels) *
+                        (double)node->weight.count / products;
+    const double extra = (images * (double)step->view_count - 1) * (call + weights / weight_bytes);
+    return fmin(message + halo / message_bytes, work) > extra;
+}
+
+bool linear_divides(const struct plan *plan, const struct step *step)
+{
+    const struct network *network = plan->network;
+    const struct tensor *in = &network->tensors[step->in[0]], *out = &network->tensors[step->out];
+    bool divides = network->nodes[step->first].operation.kind == OPERATION_CONVOLUTION &&
+                   method_taken(METHOD_INTERIOR) && activation_plain(network, step->in[0]) &&
+                   activation_plain(network, step->out);
+    for (size_t i = 0; i < step->view_count; i++)
+        divides &= whole_rows(in, &step->views[i].in) && whole_rows(out, &step->views[i].out);
+    return divides && (method_number(METHOD_INTERIOR) == 2 || interior_pays(plan, step));
+}
+
+/* Rows of one image, of a tensor whose channels stand side by side. */
+static alnico_status_t rows_layout(const struct compiled *self, size_t t, const struct box *box,
+                                   dnnl_memory_desc_t *out)
+{
+    const struct tensor *tensor = &self->setup.network->tensors[t];
+    const dnnl_dims_t dims = {1, (dnnl_dim_t)tensor->channels,
+                              (dnnl_dim_t)box_extent(box, AXIS_ROWS), (dnnl_dim_t)tensor->width};
+    return onednn_status(dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, dnnl_nhwc),
+                         "the layout of a view");
+}
+
+static alnico_status_t rows_memory(struct compiled *self, size_t t, const struct box *box,
+                                   size_t image, const dnnl_memory_desc_t *layout,
+                                   dnnl_memory_t *out)
+{
+    const struct runs runs = activation_runs(self, t);
+    const size_t width = self->setup.network->tensors[t].width, row = (size_t)box->from[AXIS_ROWS];
+    float *value = setup_value(&self->setup, t);
+    return onednn_memory(&self->library, layout,
+                         value + image * runs.image + row * width * runs.pixel, out);
+}
+
+/* Appends a view of the output, image by image. */
+static alnico_status_t linear_view(struct compiled *self, const struct step *step, size_t number,
+                                   struct linear *l, struct sequence *sequence)
+{
+    const struct view *view = &step->views[number];
+    struct linear rows = *l;
+    struct call call;
+    TRY(rows_layout(self, step->in[0], &view->in, &rows.in));
+    TRY(rows_layout(self, step->out, &view->out, &rows.out));
+    rows.pad[0] = (dnnl_dim_t)view->pad_rows;
+    ends_pad(&rows, self->setup.network->nodes[step->first].operation.window);
+    TRY(linear_forward(self, &rows, &call));
+    for (size_t n = 0; n < box_extent(&view->out, AXIS_IMAGES); n++) {
+        TRY(rows_memory(self, step->in[0], &view->in, n, &rows.in, &rows.source));
+        TRY(rows_memory(self, step->out, &view->out, n, &rows.out, &rows.value));
+        TRY(linear_append(self, &rows, call, sequence));
+    }
+    l->loaded = rows.loaded;
+    return ALNICO_SUCCESS;
 }
 
 static alnico_status_t linear_weights(struct compiled *self, const struct linear *l,
@@ -186,10 +284,15 @@ alnico_status_t build_linear(struct compiled *self, const struct step *step,
                              struct sequences *sequences)
 {
     struct linear l;
+    struct call call;
     TRY(linear_describe(self, step, &l));
     if (!l.dense && self->blocked && step->in[0] == 0)
         TRY(convolution_images(self, &l, &sequences->forward));
-    TRY(linear_forward(self, &l, &sequences->forward));
+    TRY(linear_forward(self, &l, &call));
+    if (!step->view_count)
+        TRY(linear_append(self, &l, call, &sequences->forward));
+    for (size_t i = 0; i < step->view_count; i++)
+        TRY(linear_view(self, step, i, &l, i ? &sequences->border : &sequences->forward));
     TRY(linear_weights(self, &l, &sequences->parameters));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;

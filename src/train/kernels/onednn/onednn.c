@@ -25,6 +25,12 @@ alnico_status_t onednn_status(dnnl_status_t status, const char *what)
     }
 }
 
+bool onednn_wide(void)
+{
+    const int wide = dnnl_cpu_isa_avx512_core;
+    return ((int)dnnl_get_effective_cpu_isa() & wide) == wide;
+}
+
 alnico_status_t onednn_open(struct onednn *library)
 {
     *library = (struct onednn){0};

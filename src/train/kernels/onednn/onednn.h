@@ -33,6 +33,9 @@ struct onednn {
     double seconds; /* inside the library's executions */
 };
 
+/* Whether the processor has vectors of 16 numbers, for which the library has its blocks of channels. */
+bool onednn_wide(void);
+
 alnico_status_t onednn_open(struct onednn *library);
 
 /* Destroys everything made. Fine after a failed open, or on zeros. */

@@ -48,7 +48,12 @@ alnico_status_t sequence_run(struct compiled *self, const struct sequence *seque
 static dnnl_format_tag_t activation_tag(const struct compiled *self, size_t t)
 {
     const size_t channels = self->setup.network->tensors[t].channels;
-    return self->blocked && t > 0 && channels % 16 == 0 ? dnnl_nChw16c : dnnl_nhwc;
+    return self->blocked && t > 0 && channels % CHANNEL_BLOCK == 0 ? dnnl_nChw16c : dnnl_nhwc;
+}
+
+bool activation_plain(const struct network *network, size_t t)
+{
+    return t == 0 || !onednn_wide() || network->tensors[t].channels % CHANNEL_BLOCK;
 }
 
 struct runs activation_runs(const struct compiled *self, size_t t)
@@ -56,12 +61,12 @@ struct runs activation_runs(const struct compiled *self, size_t t)
     const struct tensor *tensor = &self->setup.network->tensors[t];
     const size_t pixels = tensor->height * tensor->width, channels = tensor->channels;
     const bool blocked = activation_tag(self, t) == dnnl_nChw16c;
-    const size_t run = blocked ? 16 : channels;
+    const size_t run = blocked ? CHANNEL_BLOCK : channels;
     return (struct runs){
         .run = run, .pixel = run, .apart = pixels * run, .image = pixels * channels};
 }
 
-bool activation_plain(const struct compiled *self, size_t t)
+bool activation_matrix(const struct compiled *self, size_t t)
 {
     const struct tensor *tensor = &self->setup.network->tensors[t];
     return activation_tag(self, t) == dnnl_nhwc || tensor->height * tensor->width == 1;

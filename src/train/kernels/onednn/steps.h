@@ -13,6 +13,8 @@
 
 struct compiled;
 
+enum { CHANNEL_BLOCK = 16 };
+
 /* A library call, or an own pass over arrays. */
 struct action {
     struct call call; /* if there is no pass */
@@ -35,6 +37,7 @@ struct sequences {
     struct sequence forward, inference, backward; /* inference empty: the same as forward */
     struct sequence parameters; /* behind backward: gradients of weights and biases */
     struct sequence sums[2];    /* before forward, backward: of a batch norm over several ranks */
+    struct sequence border;     /* behind forward, which is the interior */
 };
 
 /* A network made into sequences. */
@@ -59,8 +62,8 @@ alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *p
 alnico_status_t sequence_call(struct sequence *sequence, const struct call *call);
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence);
 
-/* Whether a tensor's pixels are [row][column][channel], as the plan has them. */
-bool activation_plain(const struct compiled *self, size_t t);
+/* Whether an image is a row of numbers, [row][column][channel]. */
+bool activation_matrix(const struct compiled *self, size_t t);
 
 /* The layout of a tensor's batch; of a plain one as a matrix, a row for each pixel; of `count`
  * numbers. */
@@ -77,6 +80,12 @@ size_t batch_elements(const struct compiled *self, size_t t);
 
 /* Where the channels of a tensor's pixels stand. */
 struct runs activation_runs(const struct compiled *self, size_t t);
+
+/* Whether a tensor's channels stand side by side, in whichever layout the network is. */
+bool activation_plain(const struct network *network, size_t t);
+
+/* Whether a step is a convolution of whole rows, so that its views stand in memory as tensors do. */
+bool linear_divides(const struct plan *plan, const struct step *step);
 
 /* Appends a call that makes the gradient of the step's input 0, which becomes its argument: in its
  * place, or in scratch if nobody needs it or it is to be added there, by a pass behind the call, or by

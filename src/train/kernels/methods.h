@@ -1,15 +1,15 @@
 /*
- * Methods of the cuDNN kernels that can be taken or left, all taken by default. ALNICO_TRAIN_WAYS
- * holds names between commas, with "no-" before those to leave and a number behind some:
- * "no-stem,sums=2". The same for the whole process; any thread.
+ * Methods of the kernels that can be taken or left, all taken by default: `interior` by all kernels, the
+ * others by cuDNN's. ALNICO_TRAIN_WAYS holds names between commas, with "no-" before those to leave and a
+ * number behind some: "no-stem,sums=2". The same for the whole process; any thread.
  */
-#ifndef ALNICO_TRAIN_KERNELS_CUDNN_METHODS_H
-#define ALNICO_TRAIN_KERNELS_CUDNN_METHODS_H
+#ifndef ALNICO_TRAIN_KERNELS_METHODS_H
+#define ALNICO_TRAIN_KERNELS_METHODS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum cudnn_method {
+enum kernels_method {
     /* stem: a batch norm, a ReLU and a maximum pooling by 3 x 3 in one pass. */
     METHOD_NORM_POOL,
 
@@ -33,15 +33,19 @@ enum cudnn_method {
     METHOD_PROGRAMMATIC_LAUNCH,
     /* join: what a concatenation joins is made in its place. */
     METHOD_JOIN,
+
+    /* interior: convolutions of split networks make what needs no halo while that travels, where it
+     * pays by their sizes; on GPUs nowhere yet. 2: wherever they can. */
+    METHOD_INTERIOR,
     METHODS
 };
 
-bool method_taken(enum cudnn_method method);
+bool method_taken(enum kernels_method method);
 
-const char *method_name(enum cudnn_method method);
+const char *method_name(enum kernels_method method);
 
 /* Its number; 0: none. */
-unsigned method_number(enum cudnn_method method);
+unsigned method_number(enum kernels_method method);
 
 /* Warns of names in the variable that are no method's. Returns how many there are. */
 size_t methods_unknown(void);

@@ -1,5 +1,5 @@
-/* See cudnn/methods.h. */
-#include "train/kernels/cudnn/methods.h"
+/* See kernels/methods.h. */
+#include "train/kernels/methods.h"
 
 #include "base/log.h"
 #include "base/number.h"
@@ -16,6 +16,7 @@ static const char *const names[METHODS] = {
     [METHOD_STRIDED_GRADIENT] = "spread",
     [METHOD_PROGRAMMATIC_LAUNCH] = "early",
     [METHOD_JOIN] = "join",
+    [METHOD_INTERIOR] = "interior",
 };
 
 /* An entry of the variable. */
@@ -48,7 +49,7 @@ static bool entry_next(const char **at, struct entry *out)
 }
 
 /* The last entry for the method; zeros if there is none. */
-static struct entry entry_of(enum cudnn_method method)
+static struct entry entry_of(enum kernels_method method)
 {
     const char *at = variable_text(VARIABLE_TRAIN_WAYS);
     struct entry entry, found = {0};
@@ -71,17 +72,17 @@ size_t methods_unknown(void)
     return unknown;
 }
 
-const char *method_name(enum cudnn_method method)
+const char *method_name(enum kernels_method method)
 {
     return names[method];
 }
 
-bool method_taken(enum cudnn_method method)
+bool method_taken(enum kernels_method method)
 {
     return !entry_of(method).no;
 }
 
-unsigned method_number(enum cudnn_method method)
+unsigned method_number(enum kernels_method method)
 {
     return entry_of(method).number;
 }
@@ -91,6 +92,6 @@ void methods_list(char *out, size_t bytes)
     size_t at = 0;
     *out = '\0';
     for (int method = 0; method < METHODS; method++)
-        if (method_taken((enum cudnn_method)method) && at < bytes)
+        if (method_taken((enum kernels_method)method) && at < bytes)
             at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? "," : "", names[method]);
 }
