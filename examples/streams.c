@@ -57,7 +57,7 @@ int main(int argc, char **argv)
     void *memory;
     alnico_stream_t stream, beside;
     alnico_comm_t comm, copy;
-    alnico_registration_t registration;
+    alnico_registration_t registration, own;
     int level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     check(alnico_stream_create(&stream));
@@ -68,6 +68,7 @@ int main(int argc, char **argv)
     check(alnico_comm_duplicate(comm, beside, &copy)); /* with the same limits */
     check(alnico_memory_allocate(ALNICO_DEVICE_CPU, COUNT * sizeof(float), &memory));
     check(alnico_comm_register(comm, memory, COUNT * sizeof(float), &registration));
+    check(alnico_comm_register_local(copy, others, sizeof others, &own)); /* by this rank alone */
     float *values = memory;
     check(alnico_comm_set_algorithm(copy, ALNICO_ALLREDUCE, "recursive_doubling"));
     work(comm, stream, values);
@@ -82,6 +83,7 @@ int main(int argc, char **argv)
     check(alnico_comm_memory(comm, &use));
     right &= use.scratch <= limits.scratch;
     check(alnico_comm_deregister(comm, registration));
+    check(alnico_comm_deregister(copy, own));
     /* A rank that cannot go on aborts, so that others stop waiting for it. */
     check(alnico_comm_abort(copy));
     right &= alnico_comm_status(copy) == ALNICO_ERROR_ABORTED;

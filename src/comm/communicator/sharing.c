@@ -189,7 +189,7 @@ struct alnico_registration *sharing_find(const struct alnico_comm *comm, const v
 {
     struct sharing *s = comm->sharing;
     struct shared *found = NULL;
-    for (int i = 0; s && s->agreed >> i && i < PLACES; i++) {
+    for (int i = 0; s && i < PLACES && s->agreed >> i; i++) {
         struct shared *shared = &s->table[i];
         if (s->agreed >> i & 1 && holds(&shared->registration, memory, bytes) &&
             (!found || found->numbers[s->rank] < shared->numbers[s->rank]))
