@@ -99,6 +99,7 @@ struct tcp_peer {
     size_t owed;   /* that have been received, of which the sender has not been told; */
     size_t kept;   /* and that are kept, or on their way, as this rank sees it */
     bool lost;     /* a connection broke */
+    bool deaf;     /* it takes nothing more; what it has sent may still be there to be read */
     bool left;     /* the rank has said so */
     bool lied;     /* it sent what no honest rank does */
 };

@@ -171,6 +171,13 @@ static bool is_full(int error)
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
 }
 
+/* A connection that takes nothing more is not closed here: what the other side sent before it ended, such
+ * as whom it went on with, may be unread, and reading finds the end. */
+static void note_failure(struct tcp_peer *p)
+{
+    p->deaf |= !is_full(errno);
+}
+
 /* False when the lane takes no more now. */
 static bool flush_lane(struct transport_tcp *t, struct tcp_peer *p, struct lane *lane)
 {
@@ -189,8 +196,8 @@ static bool flush_lane(struct transport_tcp *t, struct tcp_peer *p, struct lane 
     if (count == 0)
         return false;
     ssize_t n = write_parts(lane->fd, parts, count);
-    if (n < 0 && !is_full(errno))
-        tcp_lose(t, p, strerror(errno));
+    if (n < 0)
+        note_failure(p);
     if (n <= 0)
         return false;
     t->moved = true;
@@ -201,7 +208,7 @@ static bool flush_lane(struct transport_tcp *t, struct tcp_peer *p, struct lane 
 void tcp_send_flush(struct transport_tcp *t, struct tcp_peer *p)
 {
     for (int i = 0; i < p->lanes && !p->lost; i++)
-        while (p->lane[i].fd >= 0 && flush_lane(t, p, &p->lane[i]))
+        while (p->lane[i].fd >= 0 && !p->deaf && flush_lane(t, p, &p->lane[i]))
             ;
 }
 
@@ -213,12 +220,13 @@ bool tcp_send_now(struct transport_tcp *t, struct tcp_peer *p, const struct mess
     struct message copy = *m;
     *written = 0;
     rest->frame.kind = 0;
-    if (p->lost || p->lanes == 0 || lane->count || p->notes || p->queue.first || !fits_whole(p, m))
+    if (p->lost || p->deaf || p->lanes == 0 || lane->count || p->notes || p->queue.first ||
+        !fits_whole(p, m))
         return false;
     *rest = frame_whole(p, &copy);
     ssize_t n = write_parts(lane->fd, parts, gather(rest, 0, parts));
-    if (n < 0 && !is_full(errno))
-        tcp_lose(t, p, strerror(errno));
+    if (n < 0)
+        note_failure(p);
     *written = n > 0 ? (size_t)n : 0;
     t->moved |= n > 0;
     return *written == size_of(rest);
