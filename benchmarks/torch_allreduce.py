@@ -29,7 +29,7 @@ import subprocess
 import sys
 import time
 
-from arguments import above
+from arguments import above, require_writable
 
 SKIPPED = 77
 WAYS = ("graph", "eager")
@@ -182,6 +182,9 @@ class FlashInfer(Contender):
         world.need_gpu()
         if world.size not in (2, 4, 8):
             raise Absent("2, 4 or 8 GPUs only")
+        self.most = max(world.arguments.sizes)
+        if self.most > 64 << 20:
+            raise Absent("up to 64 MB")
         with quiet():
             import flashinfer.comm as comm
         self.flashinfer = comm
@@ -199,9 +202,6 @@ class Vllm(FlashInfer):
 
     def __init__(self, world):
         super().__init__(world)
-        self.most = max(world.arguments.sizes)
-        if self.most > 64 << 20:
-            raise Absent("up to 64 MB")
         with quiet():
             meta = self.shared(self.flashinfer.vllm_meta_size() + self.most)
             self.rank_data = world.torch.empty(self.RANK_DATA_BYTES, dtype=world.torch.uint8, device=world.device)
@@ -234,9 +234,6 @@ class TensorRt(FlashInfer):
 
     def __init__(self, world):
         super().__init__(world)
-        self.most = max(world.arguments.sizes)
-        if self.most > 64 << 20:
-            raise Absent("up to 64 MB")
         with quiet():
             self.handles, self.workspace = self.flashinfer.trtllm_create_ipc_workspace_for_all_reduce_fusion(
                 world.rank, world.size, -(-self.most // (self.WIDEST * world.bytes)), self.WIDEST,
@@ -586,11 +583,7 @@ def parse():
         parser.error(f"--gpus {arguments.gpus}: expected 2 or more")
     if arguments.device == "cpu":
         arguments.ways = ["eager"]
-    try:
-        if arguments.out:
-            open(arguments.out, "a").close()
-    except OSError as error:
-        parser.error(f"--out {arguments.out}: {error.strerror}")
+    require_writable(parser, arguments.out)
     return arguments
 
 

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-from arguments import above
+from arguments import above, require_writable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ("eager", "compile", "graph", "reduce-overhead", "max-autotune")
@@ -139,11 +139,7 @@ def parse():
     arguments = parser.parse_args()
     if not shutil.which(arguments.python):
         parser.error(f"--python {arguments.python}: no such program")
-    try:
-        if arguments.out:
-            open(arguments.out, "a").close()
-    except OSError as error:
-        parser.error(f"--out {arguments.out}: {error.strerror}")
+    require_writable(parser, arguments.out)
     return arguments
 
 

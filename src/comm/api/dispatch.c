@@ -325,8 +325,8 @@ static alnico_status_t choose(struct question *q, struct choice *out)
     return ALNICO_SUCCESS;
 }
 
-/* Whether the call would go another way if its buffers were registered, and a reduction with the same bits: which
- * way is not to be seen in the results. */
+/* A call gains if it would go another way with registered buffers. A reduction's bits must be the same on
+ * both ways: which one it goes is not to be seen in the results. */
 static bool gains_by_sharing(const struct question *q)
 {
     const struct tuning_steps *steps = &q->comm->tuning;
@@ -342,7 +342,7 @@ static bool gains_by_sharing(const struct question *q)
     return false;
 }
 
-/* Whether the ranks share both buffers by themselves. */
+/* Buffers that all ranks' votes share count as registered in this call. */
 static alnico_status_t agree_on_sharing(struct question *q)
 {
     alnico_comm_t comm = q->comm;

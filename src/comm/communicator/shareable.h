@@ -32,7 +32,7 @@ alnico_status_t shareable_add(const struct shareable *memory, struct shareable *
 bool shareable_find(const struct alnico_comm *comm, const void *memory, size_t bytes,
                     struct shareable *out);
 
-/* Whether there is any. Costs hardly anything. */
+/* Any such memory in this process? Cheap enough for every call. */
 bool shareable_some(void);
 
 /* Removes one of the communicator (false: it has none such), all of its, and that of

@@ -207,7 +207,7 @@ static bool was_refused(const struct sharing *s, uint64_t number)
     return false;
 }
 
-/* Whether this rank is for it. */
+/* This rank's vote: yes if both buffers lie in memory that may be shared, which `mine` then describes. */
 static bool describe(alnico_comm_t comm, const struct sharing_side sides[SIDES],
                      struct mine mine[SIDES])
 {

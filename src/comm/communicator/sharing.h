@@ -39,7 +39,7 @@ alnico_status_t sharing_agree(alnico_comm_t comm, const struct sharing_side side
                               const char *who, bool *agreed);
 void sharing_end(alnico_comm_t comm);
 
-/* What is shared and holds the bytes, in a call that the ranks agreed on; otherwise NULL. */
+/* The shared memory that holds the bytes, in a call that the ranks agreed on; otherwise NULL. */
 struct alnico_registration *sharing_find(const struct alnico_comm *comm, const void *memory,
                                          size_t bytes);
 

@@ -32,7 +32,7 @@ struct ballot {
 
 enum vote_outcome { VOTE_OPEN, VOTE_ALL, VOTE_FAILED };
 
-/* Whether all have left the vote before, so that this rank may post and come to its own. */
+/* A vote is free once all have left the one before: this rank may post and come to it. */
 bool vote_is_free(const struct ballot *ballot);
 
 /* This rank wants it, having posted; or does not. After vote_is_free. */

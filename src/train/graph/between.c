@@ -13,7 +13,7 @@ static size_t move_of(const struct network *network, size_t tensor)
     return at;
 }
 
-/* Whether rows of `inner` are whole ones of `outer`, of one image. */
+/* A band: rows of one image, each as long as those of `outer`. */
 static bool is_band(const struct box *inner, const struct box *outer)
 {
     bool same = box_elements(inner) && box_extent(inner, AXIS_IMAGES) == 1;

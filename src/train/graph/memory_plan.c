@@ -133,7 +133,8 @@ static size_t backward_end(const struct plan *plan, size_t s)
     return backward_time(plan, s) + beside;
 }
 
-/* What an interior writes is not to be read any more while the move before it travels. */
+/* The step from which an output must have its memory: an interior is written while the move before it still
+ * travels. */
 static size_t forward_begin(const struct plan *plan, size_t s)
 {
     return s - (plan->steps[s].view_count > 0);

@@ -94,7 +94,7 @@ struct plan_rules {
      * both live while either does. What stands in another holds none itself. Optional: none does. */
     struct plan_part (*within)(const struct plan *plan, size_t tensor);
 
-    /* Whether a step whose views are filled in runs forward in these. Optional: none does. */
+    /* Views of a step are filled in: whether it runs forward in them. Optional: no step does. */
     bool (*divides)(const struct plan *plan, const struct step *step);
 
     /* Asked once, when steps and what they accumulate are known; *out is zeros before. Optional:

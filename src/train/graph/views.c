@@ -8,7 +8,7 @@ struct reader {
     struct box out, made, kept;
 };
 
-/* What is read for a box of the output; it may reach over the ends of the image. */
+/* The box of the input that a box of the output reads; it may reach over the ends of the image. */
 static struct box windows_of(const struct reader *reader, struct box out)
 {
     layers_all[reader->node->operation.kind]->reads(reader->node, reader->in, &out);

@@ -309,7 +309,7 @@ static void peer_abort(alnico_comm_t comm)
     comm_leave(comm, before);
 }
 
-/* What a rank may free by itself has to live as long as another maps it. */
+/* Memory that its rank frees by itself has to live on while another rank maps it. */
 static alnico_status_t check_late(const struct alnico_registration *registration)
 {
     struct peer_memory found;
