@@ -520,6 +520,42 @@ static void death_body(struct rank *rank)
     t->ops->destroy(t);
 }
 
+/* What a rank sent before it left is received, though writes to it have failed meanwhile: the first one
+ * makes its kernel reset the connection, the next ones see that. */
+static void last_words_body(struct rank *rank)
+{
+    enum { WRITES = 3 };
+    const struct mode mode = {.interface = "127.0.0.1"};
+    struct transport *t = make(rank, &mode);
+    char byte = 7;
+    struct transfer a, late[WRITES];
+    if (rank->rank == 0) {
+        a = traffic_send(t, 1, 9, &byte, 1);
+        REQUIRE_STATUS(traffic_finish(t, &a), ALNICO_SUCCESS);
+        t->ops->destroy(t);
+        forks_barrier(rank);
+        return;
+    }
+    forks_barrier(rank);
+    for (int i = 0; i < WRITES; i++) {
+        late[i] = traffic_send(t, 0, 5, &byte, 1);
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+    byte = 0;
+    a = traffic_receive(t, 0, 9, &byte, 1);
+    REQUIRE_STATUS(traffic_finish(t, &a), ALNICO_SUCCESS);
+    REQUIRE(byte == 7 && t->ops->left(t, 0));
+    for (int i = 0; i < WRITES; i++)
+        REQUIRE(t->ops->cancel(t, &late[i]));
+    t->ops->destroy(t);
+}
+
+static void test_last_words(void **state)
+{
+    (void)state;
+    forks_run(2, 1, last_words_body, NULL);
+}
+
 static void test_a_process_that_is_killed(void **state)
 {
     (void)state;
@@ -641,6 +677,7 @@ int main(void)
         cmocka_unit_test(test_mixed_sizes),
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_version_6),
+        cmocka_unit_test(test_last_words),
         cmocka_unit_test(test_a_process_that_is_killed),
         cmocka_unit_test(test_the_kernel_asks_whether_a_host_is_there),
         cmocka_unit_test(test_a_part_of_the_ranks),
