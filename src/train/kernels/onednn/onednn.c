@@ -35,6 +35,10 @@ alnico_status_t onednn_open(struct onednn *library)
 {
     *library = (struct onednn){0};
     TRY(onednn_status(dnnl_engine_create(&library->engine, dnnl_cpu, 0), "an engine"));
+    TRY(onednn_status(dnnl_primitive_attr_create(&library->attributes), "attributes"));
+    TRY(onednn_status(
+        dnnl_primitive_attr_set_scratchpad_mode(library->attributes, dnnl_scratchpad_mode_user),
+        "a scratchpad"));
     return onednn_status(
         dnnl_stream_create(&library->stream, library->engine, dnnl_stream_default_flags),
         "a stream");
@@ -49,6 +53,8 @@ void onednn_close(struct onednn *library)
         dnnl_memory_destroy(object->memory);
     }
     free(library->objects);
+    free(library->scratch);
+    dnnl_primitive_attr_destroy(library->attributes);
     dnnl_stream_destroy(library->stream);
     dnnl_engine_destroy(library->engine);
     *library = (struct onednn){0};
@@ -82,58 +88,54 @@ alnico_status_t onednn_memory(struct onednn *library, const dnnl_memory_desc_t *
     return ALNICO_SUCCESS;
 }
 
-/* Makes the primitive of a slot's description. */
-static alnico_status_t slot_primitive(struct object *slot, struct call *out)
+/* Room for what a call needs while it runs, shared by all, as they run one by one. oneDNN's own would
+ * be of the thread that makes a primitive, and missing on the one that executes it. */
+static alnico_status_t scratch_reserve(struct onednn *library, size_t bytes)
 {
-    TRY(onednn_status(dnnl_primitive_create(&slot->primitive, slot->description), "a primitive"));
-    *out = (struct call){.primitive = slot->primitive};
+    enum { LINE = 64 };
+    if (bytes <= library->scratch_bytes)
+        return ALNICO_SUCCESS;
+    const size_t room = (bytes + LINE - 1) / LINE * LINE;
+    void *scratch = aligned_alloc(LINE, room);
+    if (!scratch)
+        return error_set(ALNICO_ERROR_MEMORY, "oneDNN kernels: no memory for %zu bytes", room);
+    free(library->scratch);
+    library->scratch = scratch;
+    library->scratch_bytes = room;
+    for (size_t i = 0; i < library->count; i++)
+        if (library->objects[i].primitive && library->objects[i].memory)
+            TRY(onednn_status(dnnl_memory_set_data_handle(library->objects[i].memory, scratch),
+                              "a scratchpad"));
     return ALNICO_SUCCESS;
 }
 
-/* oneDNN 2.6 makes the weights' gradient of small images, channels last, by products where there is no
- * AVX-512, and then writes to address 0. */
-static bool is_faulty(const_dnnl_primitive_desc_t made)
+/* Makes the primitive of a slot's description, and the memory over its part of the scratch. */
+static alnico_status_t slot_primitive(struct onednn *library, struct object *slot, struct call *out)
 {
-    dnnl_primitive_kind_t kind = dnnl_undefined_primitive;
-    dnnl_prop_kind_t pass = dnnl_prop_kind_undef;
-    const char *name = "";
-    dnnl_primitive_desc_query(made, dnnl_query_primitive_kind, 0, &kind);
-    dnnl_primitive_desc_query(made, dnnl_query_prop_kind, 0, &pass);
-    dnnl_primitive_desc_query(made, dnnl_query_impl_info_str, 0, &name);
-    return kind == dnnl_convolution && pass == dnnl_backward_weights && strstr(name, "gemm");
-}
-
-/* The first implementation, in oneDNN's order, that is not faulty. */
-static dnnl_status_t describe(const struct onednn *library, const_dnnl_op_desc_t operation,
-                              const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out)
-{
-    dnnl_primitive_desc_iterator_t at;
-    dnnl_status_t status =
-        dnnl_primitive_desc_iterator_create(&at, operation, NULL, library->engine, hint);
-    if (status != dnnl_success)
-        return status;
-    *out = dnnl_primitive_desc_iterator_fetch(at);
-    while (*out && is_faulty(*out) && status == dnnl_success) {
-        dnnl_primitive_desc_destroy(*out);
-        *out = NULL;
-        status = dnnl_primitive_desc_iterator_next(at);
-        if (status == dnnl_success)
-            *out = dnnl_primitive_desc_iterator_fetch(at);
-    }
-    dnnl_primitive_desc_iterator_destroy(at);
-    return *out || status != dnnl_success ? status : dnnl_out_of_memory;
+    const dnnl_memory_desc_t *scratch = onednn_layout(slot->description, dnnl_query_scratchpad_md);
+    const size_t bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
+    TRY(onednn_status(dnnl_primitive_create(&slot->primitive, slot->description), "a primitive"));
+    *out = (struct call){.primitive = slot->primitive};
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
+    TRY(scratch_reserve(library, bytes));
+    TRY(onednn_status(dnnl_memory_create(&slot->memory, scratch, library->engine, library->scratch),
+                      "a scratchpad"));
+    call_argument(out, DNNL_ARG_SCRATCHPAD, slot->memory);
+    return ALNICO_SUCCESS;
 }
 
 alnico_status_t onednn_primitive(struct onednn *library, const_dnnl_op_desc_t operation,
                                  const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *made,
                                  struct call *out)
 {
-    struct object *slot;
+    struct object *slot = NULL;
     TRY(onednn_slot(library, &slot));
-    TRY(onednn_status(describe(library, operation, hint, &slot->description),
+    TRY(onednn_status(dnnl_primitive_desc_create(&slot->description, operation, library->attributes,
+                                                 library->engine, hint),
                       "an operation of this shape"));
     *made = slot->description;
-    return slot_primitive(slot, out);
+    return slot_primitive(library, slot, out);
 }
 
 alnico_status_t onednn_reorder(struct onednn *library, dnnl_memory_t from, dnnl_memory_t to,
@@ -146,9 +148,9 @@ alnico_status_t onednn_reorder(struct onednn *library, dnnl_memory_t from, dnnl_
     TRY(onednn_slot(library, &slot));
     TRY(onednn_status(dnnl_reorder_primitive_desc_create(&slot->description, source,
                                                          library->engine, target, library->engine,
-                                                         NULL),
+                                                         library->attributes),
                       "a reorder"));
-    TRY(slot_primitive(slot, out));
+    TRY(slot_primitive(library, slot, out));
     call_argument(out, DNNL_ARG_FROM, from);
     call_argument(out, DNNL_ARG_TO, to);
     return ALNICO_SUCCESS;

@@ -9,7 +9,7 @@
 
 #include <dnnl.h>
 
-enum { ONEDNN_MAX_ARGS = 10 };
+enum { ONEDNN_MAX_ARGS = 11 };
 
 /* A primitive and the memories that it runs on. */
 struct call {
@@ -20,7 +20,7 @@ struct call {
 
 /* Objects to destroy at the end. */
 struct object {
-    dnnl_memory_t memory;
+    dnnl_memory_t memory; /* beside a primitive: its scratchpad */
     dnnl_primitive_t primitive;
     dnnl_primitive_desc_t description;
 };
@@ -28,6 +28,9 @@ struct object {
 struct onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    dnnl_primitive_attr_t attributes; /* of all primitives: scratchpads are given by the caller */
+    void *scratch;
+    size_t scratch_bytes;
     struct object *objects;
     size_t count, capacity;
     double seconds; /* inside the library's executions */
