@@ -22,9 +22,10 @@
  * - Errors. An error found while an operation runs, or while a call waits for other ranks, is
  *   latched in the communicator: every later call on it returns that status, except
  *   alnico_comm_abort, alnico_comm_shrink and alnico_comm_destroy. Streams that waited for its operations continue.
- *   Results that had not arrived are undefined, and the library no longer writes them. One
- *   exception: a process stopped by SIGSTOP at the moment it starts to copy a part of a long
- *   message into another process's buffer makes this copy when it is continued.
+ *   Results that had not arrived are undefined, and the library no longer writes them. Two
+ *   exceptions: a GPU's stream that holds messages copies them when it comes to them; and a process
+ *   stopped by SIGSTOP at the moment it starts to copy a part of a long message into another
+ *   process's buffer makes this copy when it is continued.
  * - Deadline. Every wait ends after 600 seconds, or ALNICO_TIMEOUT seconds: at most a tenth of that
  *   and 0.1 s later, or on GPUs half as long again. A rank that has not come by then causes
  *   ALNICO_ERROR_TIMEOUT on the others; the detail names the rank and the operation. A rank

@@ -3,6 +3,7 @@
 #include "comm/api/create.h"
 #include "comm/communicator/out_of_band.h"
 #include "comm/communicator/sharing.h"
+#include "comm/operations/engine_operation.h"
 #include "comm/operations/stream_operation.h"
 
 #include "base/status.h"
@@ -32,6 +33,7 @@ alnico_status_t alnico_synchronize(alnico_comm_t comm)
     int before = comm_enter(comm);
     alnico_status_t status = stream_operation_drain(comm);
     comm_drain(comm);
+    engine_operation_land(comm);
     comm_listen(comm);
     sharing_sweep(comm);
     comm_leave(comm, before);

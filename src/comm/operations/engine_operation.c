@@ -226,7 +226,7 @@ static void reap(alnico_comm_t comm)
     for (int i = 0; i < LOOKS && comm->issued && comm->issued != kept; i++) {
         struct engine_operation *o = comm->issued;
         comm->issued = o->next;
-        if (!o->claimed && is_retired(o)) {
+        if (!o->claimed && is_retired(o) && (!o->work->is_free || o->work->is_free(o))) {
             o->next = comm->spare;
             comm->spare = o;
             continue;
@@ -396,18 +396,60 @@ static struct engine_operation *op_of(alnico_request_t request)
                                        offsetof(struct engine_operation, request));
 }
 
+/* Holds the stream until the operation has ended and its results are there. */
+static alnico_status_t hold(struct engine_operation *o)
+{
+    return o->work->hold ? o->work->hold(o) : gate_hold(&o->done, o->comm->stream);
+}
+
+/* Of one that has retired: PENDING until its results are there. */
+static alnico_status_t landed(struct engine_operation *o)
+{
+    if (!o->work->land || o->ended != ALNICO_SUCCESS)
+        return result_of(o);
+    const alnico_status_t status = o->work->land(o);
+    if (status != ALNICO_SUCCESS && status != ALNICO_PENDING)
+        comm_latch(o->comm, status, alnico_error_detail());
+    return status;
+}
+
+struct landing {
+    struct engine_operation *operation;
+    alnico_status_t status;
+};
+
+static enum wait look_for_landed(void *context)
+{
+    struct landing *landing = context;
+    landing->status = landed(landing->operation);
+    return landing->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
+}
+
+/* Blocks until the results are there of one that has retired. */
+static alnico_status_t await_landed(struct engine_operation *o)
+{
+    struct landing landing = {.operation = o};
+    wait_until(look_for_landed, &landing, WAIT_FOREVER, o->comm->crowded);
+    return landing.status;
+}
+
+void engine_operation_land(alnico_comm_t comm)
+{
+    for (struct engine_operation *o = comm->issued; o; o = o->next)
+        if (o->claimed && is_retired(o))
+            await_landed(o);
+}
+
 static alnico_status_t op_synchronize(alnico_request_t request)
 {
     await(op_of(request));
-    return result_of(op_of(request));
+    return await_landed(op_of(request));
 }
 
 static alnico_status_t op_join(alnico_request_t request)
 {
     struct engine_operation *o = op_of(request);
-    if (!o->comm->inline_stream)
-        return gate_hold(&o->done, o->comm->stream);
-    return op_synchronize(request);
+    return o->comm->inline_stream ? op_synchronize(request) : hold(o);
 }
 
 static alnico_status_t op_test(alnico_request_t request)
@@ -416,7 +458,7 @@ static alnico_status_t op_test(alnico_request_t request)
     struct engine *engine = o->comm->family->engine;
     if (!is_retired(o) && !engine_is_threaded(engine))
         engine_pump(engine);
-    return is_retired(o) ? result_of(o) : ALNICO_PENDING;
+    return is_retired(o) ? landed(o) : ALNICO_PENDING;
 }
 
 static void op_release(alnico_request_t request)
@@ -441,7 +483,7 @@ alnico_status_t engine_operation_start(struct engine_operation *o, alnico_reques
         return result_of(o);
     }
     if (!request)
-        return o->work->hold ? o->work->hold(o) : gate_hold(&o->done, o->comm->stream);
+        return hold(o);
     o->claimed = true;
     o->request.ops = &requests;
     *request = &o->request;

@@ -64,6 +64,15 @@ struct work_ops {
     alnico_status_t (*open)(struct engine_operation *);
     alnico_status_t (*hold)(struct engine_operation *);
 
+    /* Where `hold` has the stream copy what arrived, and the host waits instead of the stream: the
+     * caller, which may block in the driver as the engine's thread may not, copies on a stream of the
+     * library's, behind the end of the operation. PENDING: the copies are under way. Optional. */
+    alnico_status_t (*land)(struct engine_operation *);
+
+    /* Whether a retired operation's memory is free, as no stream copies from it any more: asked by the
+     * caller. Optional: always. */
+    bool (*is_free)(struct engine_operation *);
+
     /* The rank that is awaited, for messages, which only two ranks know of. They have a lane of
      * their own, without a window. Optional: an operation of all ranks. */
     int (*awaits)(const struct engine_operation *);
@@ -82,6 +91,10 @@ void engine_operation_put_back(struct engine_operation *o);
 
 /* Starts it, as backend_ops->start says. */
 alnico_status_t engine_operation_start(struct engine_operation *o, alnico_request_t *request);
+
+/* Blocks until the results are there of all operations that have retired and whose requests the user
+ * holds. */
+void engine_operation_land(alnico_comm_t comm);
 
 /* With nothing in flight: how many requests failed that the user still holds, and in `text`, of 512
  * bytes or more, the calls of some. */

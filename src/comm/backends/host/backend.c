@@ -4,9 +4,8 @@
  *
  * If the host does not reach the buffers, two kernels on the communicator's stream copy a short
  * message: one writes the input to pinned memory and opens `ready`, one waits for `done` and reads
- * the result. So no copy call stands on its way. A nonblocking one's result, which
- * the stream does not wait for, and all chunks of a long message are copied by streams of the
- * library's. After an error a short message has left its result's buffer as it was; a long one may
+ * the result. So no copy call stands on its way. A nonblocking one's result is copied when
+ * somebody waits for it, and all chunks of a long message by streams of the library's. After an error a short message has left its result's buffer as it was; a long one may
  * have written some chunks of it.
  */
 #include "comm/backends/host/host.h"
@@ -24,7 +23,7 @@
 enum host_way {
     WAY_DIRECT, /* the host reaches the buffers */
     WAY_SHORT,
-    WAY_SHORT_LATER, /* nonblocking: the engine has the result copied */
+    WAY_SHORT_LATER, /* nonblocking */
     WAY_LONG
 };
 
@@ -37,8 +36,8 @@ struct host_op {
     char *input, *result;
     unsigned region;
     struct device_flag *failed; /* raised: there is no result */
-    struct gate landing;        /* open when the result's copy has ended */
-    bool lands;
+    struct gate landing;        /* of SHORT_LATER: open unless a stream copies the result */
+    bool lands, taken;          /* of SHORT_LATER: once that has begun; the region is in use */
 
     uint64_t ticket; /* of a long message, for the chunks */
 };
@@ -52,27 +51,43 @@ static size_t bytes_of(const struct host_op *op, bool written)
     return side_extent(&side) * datatype_bytes(call->type);
 }
 
-static alnico_status_t land(struct host_op *op, bool *moved)
+static alnico_status_t host_land(struct engine_operation *h)
 {
-    struct engine_operation *h = &op->operation;
+    struct host_op *op = (struct host_op *)h;
+    size_t bytes = op->way == WAY_SHORT_LATER ? bytes_of(op, true) : 0;
+    if (bytes == 0)
+        return ALNICO_SUCCESS;
     if (op->lands)
         return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
     struct staging *staging = host_staging(h->comm);
-    size_t bytes = bytes_of(op, true);
-    if (bytes == 0)
-        return ALNICO_SUCCESS;
-    TRY(staging_mark_after(
-        staging, &op->landing, staging->in,
-        staging_enqueue(staging, h->call->recv, op->result, bytes, staging->in)));
     op->lands = true;
-    *moved = true;
-    return ALNICO_PENDING;
+    const alnico_status_t status =
+        staging_mark_after(staging, &op->landing, staging->in,
+                           staging_enqueue(staging, h->call->recv, op->result, bytes, staging->in));
+    return status == ALNICO_SUCCESS ? ALNICO_PENDING : status;
+}
+
+static bool has_landed(const struct host_op *op)
+{
+    return !op->lands || gate_is_open(&op->landing);
+}
+
+/* A result that is copied later stays until then. */
+static bool host_is_free(struct engine_operation *h)
+{
+    struct host_op *op = (struct host_op *)h;
+    if (!has_landed(op))
+        return false;
+    if (op->taken)
+        staging_give(host_staging(h->comm), op->region);
+    op->taken = false;
+    return true;
 }
 
 static void leave_staging(struct host_op *op)
 {
     struct staging *staging = host_staging(op->operation.comm);
-    if (op->way == WAY_SHORT || op->way == WAY_SHORT_LATER)
+    if (op->way == WAY_SHORT)
         staging_give(staging, op->region);
     if (op->way == WAY_LONG && tickets_is_served(&staging->tickets, op->ticket))
         tickets_next(&staging->tickets);
@@ -89,9 +104,7 @@ static bool host_may_run(struct engine_operation *h)
 static alnico_status_t host_poll(struct engine_operation *h, bool *moved)
 {
     struct host_op *op = (struct host_op *)h;
-    TRY(op->lands ? ALNICO_SUCCESS : pipeline_poll(&op->pipeline, moved));
-    if (op->way == WAY_SHORT_LATER)
-        TRY(land(op, moved));
+    TRY(pipeline_poll(&op->pipeline, moved));
     leave_staging(op);
     return ALNICO_SUCCESS;
 }
@@ -102,8 +115,6 @@ static void host_cancel(struct engine_operation *h)
     pipeline_cancel(&op->pipeline);
     if (op->failed)
         h->comm->device->flag_raise(op->failed, 1);
-    if (op->lands)
-        gate_settle(&op->landing);
     leave_staging(op);
 }
 
@@ -119,16 +130,26 @@ static alnico_status_t host_open(struct engine_operation *h)
 static alnico_status_t host_hold(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    size_t bytes = op->way == WAY_SHORT ? bytes_of(op, true) : 0;
+    const bool later = op->way == WAY_SHORT_LATER;
+    size_t bytes = op->way == WAY_SHORT || later ? bytes_of(op, true) : 0;
     if (bytes == 0)
         return gate_hold(&h->done, h->comm->stream);
-    return gate_hold_and_copy(&h->done, h->call->recv, op->result, bytes, op->failed,
-                              h->comm->stream);
+    TRY(gate_hold_and_copy(&h->done, h->call->recv, op->result, bytes, op->failed,
+                           h->comm->stream));
+    if (!later)
+        return ALNICO_SUCCESS;
+    gate_close(&op->landing);
+    op->lands = true;
+    return gate_open_on(&op->landing, h->comm->stream);
 }
 
 static void host_finish(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
+    if (op->lands)
+        gate_settle(&op->landing);
+    if (!has_landed(op))
+        return; /* a stream that does not go on may still come to them */
     if (op->failed)
         h->comm->device->flag_destroy(op->failed);
     if (op->landing.device)
@@ -142,6 +163,8 @@ static const struct work_ops host_work = {
     .may_run = host_may_run,
     .open = host_open,
     .hold = host_hold,
+    .land = host_land,
+    .is_free = host_is_free,
     .finish = host_finish,
 };
 
@@ -192,6 +215,7 @@ static alnico_status_t choose_way(struct host_op *op, bool nonblocking)
     TRY(prepare_short(op));
     if (take_region(op, call)) {
         op->way = nonblocking ? WAY_SHORT_LATER : WAY_SHORT;
+        op->taken = nonblocking;
         p->own = *call;
         p->own.send = op->input;
         p->own.recv = op->result;
@@ -239,6 +263,7 @@ static alnico_status_t host_start(alnico_comm_t comm, const struct call *call,
         tickets_give_back(&host_staging(comm)->tickets);
     else
         leave_staging(op);
+    host_is_free(&op->operation);
     return status;
 }
 

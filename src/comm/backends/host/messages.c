@@ -4,8 +4,10 @@
  * the last shorter than the others, so that two sides with different counts always differ in a piece.
  *
  * If the host does not reach the buffers, the operation has copies in pinned memory: the
- * communicator's stream copies the sends before it opens `ready`, a stream of the library's the
- * receives at the end. With device arithmetic the messages are of the buffers themselves.
+ * communicator's stream copies the sends before it opens `ready`, and the receives behind `done`; if
+ * the host waits instead, a stream of the library's does. The engine's thread copies nothing: the driver
+ * keeps it from that while the program's thread waits in a copy of its own, behind this operation. With
+ * device arithmetic the messages are of the buffers themselves.
  */
 #include "comm/backends/host/host.h"
 
@@ -39,7 +41,7 @@ struct message_op {
 
     char *pinned; /* with staging: all pieces, each in lines of its own */
     size_t pinned_bytes;
-    struct gate landing;
+    struct gate landing; /* with staging: open unless a stream copies the receives */
     bool receives, lands;
 };
 
@@ -63,44 +65,61 @@ static alnico_status_t tell_sizes(const struct message_op *op)
                      span_of(x)->len, op->rounds.shape.rank, detail);
 }
 
-static alnico_status_t enqueue_landing(struct message_op *op)
+/* Copies the receives to the device, by the thread that calls. */
+static alnico_status_t enqueue_landing(struct message_op *op, void *stream)
 {
-    struct staging *staging = op->staging;
-    for (int i = 0; i < op->pieces; i++)
+    const struct device_ops *device = op->operation.comm->device;
+    const int before = comm_enter(op->operation.comm);
+    alnico_status_t status = ALNICO_SUCCESS;
+    gate_close(&op->landing);
+    op->lands = true;
+    for (int i = 0; i < op->pieces && status == ALNICO_SUCCESS; i++)
         if (receives(&op->list[i]) && op->list[i].recv.len)
-            TRY(staging_enqueue(staging, op->user[i], op->pinned + op->list[i].recv.at,
-                                op->list[i].recv.len, staging->in));
-    return ALNICO_SUCCESS;
+            status = device->copy(op->user[i], op->pinned + op->list[i].recv.at,
+                                  op->list[i].recv.len, stream);
+    const alnico_status_t marked = gate_open_on(&op->landing, stream);
+    comm_leave(op->operation.comm, before);
+    return status != ALNICO_SUCCESS ? status : marked;
 }
 
-/* Copies the receives to the device. */
-static alnico_status_t land(struct message_op *op, bool *moved)
+static alnico_status_t messages_hold(struct engine_operation *h)
 {
-    struct staging *staging = op->staging;
-    if (!staging || !op->receives)
+    struct message_op *op = (struct message_op *)h;
+    TRY(gate_hold(&h->done, h->comm->stream));
+    return op->staging && op->receives ? enqueue_landing(op, h->comm->stream) : ALNICO_SUCCESS;
+}
+
+static alnico_status_t messages_land(struct engine_operation *h)
+{
+    struct message_op *op = (struct message_op *)h;
+    if (!op->staging || !op->receives)
         return ALNICO_SUCCESS;
-    if (op->lands)
-        return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
-    op->lands = *moved = true;
-    TRY(staging_mark_after(staging, &op->landing, staging->in, enqueue_landing(op)));
-    return ALNICO_PENDING;
+    const alnico_status_t status =
+        op->lands ? ALNICO_SUCCESS : enqueue_landing(op, op->staging->in);
+    if (status != ALNICO_SUCCESS) {
+        gate_settle(&op->landing);
+        return status;
+    }
+    return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
+}
+
+static bool messages_is_free(struct engine_operation *h)
+{
+    const struct message_op *op = (const struct message_op *)h;
+    return !op->lands || gate_is_open(&op->landing);
 }
 
 static alnico_status_t poll(struct message_op *op, bool *moved)
 {
     struct engine_operation *h = &op->operation;
     struct tickets *tickets = &h->comm->messages;
-    if (op->lands)
-        return land(op, moved);
     if (!op->posted && !tickets_is_served(tickets, op->ticket))
         return ALNICO_PENDING;
     alnico_status_t status = rounds_poll(&op->rounds, moved);
     if (!op->posted)
         tickets_next(tickets);
     op->posted = true;
-    if (status == ALNICO_ERROR_MISMATCH)
-        return tell_sizes(op);
-    return status == ALNICO_SUCCESS ? land(op, moved) : status;
+    return status == ALNICO_ERROR_MISMATCH ? tell_sizes(op) : status;
 }
 
 /* On the communicator's device, whose memory a transport may have to copy from. */
@@ -117,8 +136,6 @@ static void messages_cancel(struct engine_operation *h)
     struct message_op *op = (struct message_op *)h;
     int before = comm_enter(h->comm);
     rounds_cancel(&op->rounds);
-    if (op->lands)
-        gate_settle(&op->landing);
     comm_leave(h->comm, before);
 }
 
@@ -141,11 +158,15 @@ static alnico_status_t messages_open(struct engine_operation *h)
 static void messages_finish(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
+    free(op->list);
+    if (op->lands)
+        gate_settle(&op->landing);
+    if (!messages_is_free(h))
+        return; /* a stream that does not go on may still come to it */
     if (op->landing.device)
         gate_finish(&op->landing);
     if (op->pinned)
         h->comm->device->pinned_free(op->pinned);
-    free(op->list);
 }
 
 static const struct work_ops messages_work = {
@@ -153,6 +174,9 @@ static const struct work_ops messages_work = {
     .poll = messages_poll,
     .cancel = messages_cancel,
     .open = messages_open,
+    .hold = messages_hold,
+    .land = messages_land,
+    .is_free = messages_is_free,
     .awaits = messages_await,
     .finish = messages_finish,
 };
