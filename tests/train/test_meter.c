@@ -1,6 +1,7 @@
 /* Waiting for a stream: it ends where no step does, not where steps are slow, and can be begun
  * again; and a run whose stream hangs ends with an error. The stream is the CPU's. */
 #include "train/base/median.h"
+#include "train/graph/split.h"
 #include "train/models/models.h"
 #include "train/trainer/trainer.h"
 
@@ -22,19 +23,26 @@ enum { STEPS = 12, NAP_US = 200000, RUN_STEPS = 60 };
 /* A replica with a batch on a stream, and a timer on it. */
 struct fixture {
     alnico_stream_t stream;
-    struct network *network;
+    struct network *whole, *network;
     struct replica *replica;
     struct phase_timer *timer;
     struct device_flag *held;
 };
 
-static struct fixture fixture_make(void)
+/* split NULL: of all of the network; else rank 0 of two, without the other. */
+static struct fixture fixture_of(const char *text)
 {
     struct fixture f;
+    struct split split;
     const float images[16] = {0};
     const int32_t labels[1] = {3};
     assert_int_equal(alnico_stream_create(&f.stream), ALNICO_SUCCESS);
-    assert_int_equal(model_network(&model_cnn, 4, 4, 1, 10, &f.network), ALNICO_SUCCESS);
+    assert_int_equal(model_network(&model_cnn, 4, 4, 1, 10, &f.whole), ALNICO_SUCCESS);
+    f.network = f.whole;
+    if (text) {
+        assert_int_equal(split_parse(text, &split), ALNICO_SUCCESS);
+        assert_int_equal(network_split(f.whole, &split, 0, 2, &f.network), ALNICO_SUCCESS);
+    }
     const struct replica_setup setup = {
         .kernels = &kernels_naive, .batch = 1, .gradient_type = ALNICO_FLOAT32, .stream = f.stream};
     assert_int_equal(replica_create(f.network, &setup, &f.replica), ALNICO_SUCCESS);
@@ -44,12 +52,19 @@ static struct fixture fixture_make(void)
     return f;
 }
 
+static struct fixture fixture_make(void)
+{
+    return fixture_of(NULL);
+}
+
 static void fixture_free(struct fixture *f)
 {
     replica_synchronize(f->replica);
     phase_timer_destroy(f->timer);
     replica_destroy(f->replica);
-    network_destroy(f->network);
+    if (f->network != f->whole)
+        network_destroy(f->network);
+    network_destroy(f->whole);
     device_cpu.flag_destroy(f->held);
     alnico_stream_destroy(f->stream);
 }
@@ -199,6 +214,33 @@ static void phases_end_in_any_order(void **unused)
     fixture_free(&f);
 }
 
+/* A third of forward computes, and two thirds wait: timed in the first step, assumed in the second. */
+static void waits_are_timed_in_some_steps(void **unused)
+{
+    (void)unused;
+    struct fixture f = fixture_of("rows=2");
+    const struct replica_waiting *waiting = &f.replica->waiting;
+    struct phase_times reading;
+    for (int i = 0; i < 2; i++) {
+        step_open(&f);
+        assert_int_equal(phase_timer_waits(f.timer), i == 0);
+        alnico_stream_enqueue(f.stream, nap, NULL);
+        assert_int_equal(waiting->mark(waiting->context, PHASE_FORWARD), ALNICO_SUCCESS);
+        for (int k = 0; k < 2; k++)
+            alnico_stream_enqueue(f.stream, nap, NULL);
+        assert_int_equal(waiting->mark(waiting->context, PHASE_HALO), ALNICO_SUCCESS);
+        phase_end(&f, PHASE_FORWARD, 0);
+        step_close(&f);
+    }
+    assert_int_equal(phase_timer_pause(f.timer, &reading), ALNICO_SUCCESS);
+    assert_int_equal(reading.steps, 2);
+    const double halo = reading.phases[PHASE_HALO], forward = reading.phases[PHASE_FORWARD];
+    assert_true(halo >= 3e-6 * NAP_US);
+    assert_true(forward >= 1.5e-6 * NAP_US);
+    assert_true(fabs(halo + forward - reading.seconds[0] - reading.seconds[1]) < 1e-9);
+    fixture_free(&f);
+}
+
 /* ---- A run ---- */
 
 struct hang {
@@ -283,6 +325,7 @@ int main(void)
         cmocka_unit_test(slow_steps_are_waited_for),
         cmocka_unit_test(draws_come_in_the_stream_s_order),
         cmocka_unit_test(phases_end_in_any_order),
+        cmocka_unit_test(waits_are_timed_in_some_steps),
         cmocka_unit_test(a_run_that_hangs_ends),
         cmocka_unit_test(a_test_that_hangs_ends),
         cmocka_unit_test(a_checkpoint_that_hangs_ends),

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In one of so many steps waits for other ranks are timed; on the inline stream in each. */
+enum { WAITS_EVERY = 8 };
+
 /* A step, in pinned memory. */
 struct row {
     uint64_t begin;       /* ns of the device's clock */
@@ -15,6 +18,7 @@ struct row {
     float rate_word; /* for the control words */
     double waited;   /* seconds */
     bool resumed;    /* the step before does not count */
+    bool waits;      /* are timed */
 };
 
 /* The end of a phase. */
@@ -41,6 +45,8 @@ struct phase_timer {
     size_t stops[2];              /* the steps before which the intervals end */
     size_t told;                  /* intervals read */
     double before[SCORES];
+    double halo
+        [PHASES];  /* the part of forward and backward that was waits, when they were timed last */
     uint64_t last; /* when the last step that was read ended */
     bool resumed;
 };
@@ -74,10 +80,16 @@ static alnico_status_t phase_timer_allocate(struct phase_timer *timer)
     return device->event_create(&timer->ends[1]);
 }
 
+bool phase_timer_waits(const struct phase_timer *timer)
+{
+    return timer->opened % WAITS_EVERY == 0 || is_inline(timer) ||
+           replica_waits(timer->replica) == 0;
+}
+
 /* Computing ends before each wait for other ranks, and the wait behind it. */
 static alnico_status_t halo_mark(void *context, enum phase ended)
 {
-    return phase_timer_mark(context, ended);
+    return phase_timer_waits(context) ? phase_timer_mark(context, ended) : ALNICO_SUCCESS;
 }
 
 alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t passes,
@@ -135,7 +147,10 @@ alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate)
     const struct replica *replica = timer->replica;
     struct row *row = row_of(timer, timer->opened);
     memset(timer->marked, 0, sizeof timer->marked);
-    *row = (struct row){.rate = rate, .rate_word = (float)rate, .resumed = timer->resumed};
+    *row = (struct row){.rate = rate,
+                        .rate_word = (float)rate,
+                        .resumed = timer->resumed,
+                        .waits = phase_timer_waits(timer)};
     TRY(replica->device->copy(&replica->arenas.control[CONTROL_RATE], &row->rate_word,
                               sizeof row->rate_word, replica->stream));
     if (!timer->resumed)
@@ -201,9 +216,29 @@ static void row_read(struct phase_timer *timer, size_t step, struct phase_times 
     const uint64_t begin = row->resumed ? row->begin : timer->last;
     const size_t count = ends_sort(timer, step, begin);
     uint64_t last = begin;
+    double phases[PHASES] = {0}, halo[PHASES] = {0};
+    enum phase pass = PHASE_FORWARD;
     for (size_t i = 0; i < count; i++) {
-        out->phases[timer->order[i].phase] += 1e-9 * (double)(timer->order[i].at - last);
+        const enum phase phase = timer->order[i].phase;
+        const double lasted = 1e-9 * (double)(timer->order[i].at - last);
         last = timer->order[i].at;
+        phases[phase] += lasted;
+        if (phase == PHASE_FORWARD || phase == PHASE_BACKWARD)
+            pass = phase;
+        else if (phase == PHASE_HALO)
+            halo[pass] += lasted;
+    }
+    for (pass = PHASE_FORWARD; pass <= PHASE_BACKWARD; pass++) {
+        if (row->waits && halo[pass] > 0)
+            timer->halo[pass] = halo[pass] / (phases[pass] + halo[pass]);
+        else if (!row->waits)
+            halo[pass] = timer->halo[pass] * phases[pass];
+    }
+    for (size_t phase = 0; phase < PHASES; phase++)
+        out->phases[phase] += phases[phase];
+    for (pass = PHASE_FORWARD; pass <= PHASE_BACKWARD && !row->waits; pass++) {
+        out->phases[PHASE_HALO] += halo[pass];
+        out->phases[pass] -= halo[pass];
     }
     out->phases[PHASE_BACKWARD] -= row->waited;
     out->phases[PHASE_COMMUNICATION] += row->waited;

@@ -11,6 +11,8 @@
 #include "train/base/phase.h"
 #include "train/replica/replica.h"
 
+#include <stdbool.h>
+
 /* Some steps that the stream has run. */
 struct phase_times {
     size_t steps;
@@ -23,7 +25,9 @@ struct phase_times {
 struct phase_timer;
 
 /* The replica outlives the timer. interval: steps between two readings; on the inline stream it is
- * 1. passes: forward and backward, of a step. It is told of the replica's waits for other ranks, too. */
+ * 1. passes: forward and backward, of a step. It is told of the replica's waits for other ranks, too,
+ * and times them in some steps only: on a GPU times of many waits take as long as the waits. Of the
+ * steps between it assumes the same shares of forward and backward. */
 alnico_status_t phase_timer_create(struct replica *replica, size_t interval, size_t passes,
                                    struct phase_timer **out);
 
@@ -33,6 +37,10 @@ void phase_timer_destroy(struct phase_timer *timer);
 /* Opens a step: its rate goes to the control words, and its first phase begins, at the end of the
  * step before or, after phase_timer_pause, now. */
 alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate);
+
+/* Whether the step at hand is one whose waits for other ranks are timed, so that a graph of it differs
+ * from one of other steps. */
+bool phase_timer_waits(const struct phase_timer *timer);
 
 /* Before a pass of the step, the first being 0: what dropout draws by goes to the replica. */
 alnico_status_t phase_timer_draw(struct phase_timer *timer, size_t pass, struct draw draw);

@@ -1,7 +1,7 @@
 /*
  * Running a step's computing, communication and update: launch by launch at first, then, on a
  * device that has graphs, by replaying one that holds them all; with several batches a step one for
- * each, since their images come between. What changes between steps stands
+ * each, since their images come between, and one for steps whose waits are timed. What changes between steps stands
  * in memory: the images, the rate, the loss scale. See trainer/state.h.
  */
 #include "train/trainer/state.h"
@@ -12,6 +12,12 @@
 /* So many steps run launch by launch: what is made when it is first used is made then. */
 enum { EAGER_STEPS = 3 };
 
+/* Where the graph of the pass at hand stands. */
+static struct device_graph **graph_place(const struct trainer *trainer)
+{
+    return &trainer->graphs[2 * trainer->pass + (phase_timer_waits(trainer->timer) ? 1 : 0)];
+}
+
 /* Captures a pass, which does not run. UNSUPPORTED: some call cannot be captured. */
 static alnico_status_t graph_capture(struct trainer *trainer)
 {
@@ -19,7 +25,7 @@ static alnico_status_t graph_capture(struct trainer *trainer)
     TRY(device->graph_begin(trainer->place.stream));
     const alnico_status_t status = trainer_compute(trainer);
     if (status == ALNICO_SUCCESS)
-        return device->graph_end(trainer->place.stream, &trainer->graphs[trainer->pass]);
+        return device->graph_end(trainer->place.stream, graph_place(trainer));
     device->graph_end(trainer->place.stream, NULL);
     return status;
 }
@@ -35,7 +41,7 @@ static bool graph_due(const struct trainer *trainer)
 alnico_status_t trainer_launch(struct trainer *trainer)
 {
     const struct device_ops *device = trainer->replica->device;
-    if (!trainer->graphs[trainer->pass] && graph_due(trainer)) {
+    if (!*graph_place(trainer) && graph_due(trainer)) {
         const alnico_status_t status = graph_capture(trainer);
         if (status == ALNICO_ERROR_UNSUPPORTED) {
             log_write(trainer->rank ? LOG_INFO : LOG_WARNING,
@@ -49,8 +55,8 @@ alnico_status_t trainer_launch(struct trainer *trainer)
             TRY(status);
         }
     }
-    if (trainer->graphs[trainer->pass])
-        return device->graph_launch(trainer->graphs[trainer->pass], trainer->place.stream);
+    if (*graph_place(trainer))
+        return device->graph_launch(*graph_place(trainer), trainer->place.stream);
     if (trainer->eager < EAGER_STEPS && trainer->pass + 1 == trainer->passes)
         trainer->eager++;
     return trainer_compute(trainer);

@@ -294,7 +294,7 @@ static alnico_status_t trainer_prepare(struct trainer *trainer)
     const struct trainer_options *options = trainer->options;
     TRY(trainer_check(options));
     trainer->passes = trainer_passes(options);
-    trainer->graphs = calloc(trainer->passes, sizeof(struct device_graph *));
+    trainer->graphs = calloc(2 * trainer->passes, sizeof(struct device_graph *));
     if (!trainer->graphs)
         return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory");
     if (options->save && trainer->rank == 0)
@@ -352,7 +352,7 @@ void trainer_close(struct trainer *trainer)
 {
     if (trainer->replica)
         trainer->replica->device->stream_synchronize(trainer->replica->stream);
-    for (size_t i = 0; trainer->graphs && i < trainer->passes; i++) /* the stream is idle */
+    for (size_t i = 0; trainer->graphs && i < 2 * trainer->passes; i++) /* the stream is idle */
         if (trainer->graphs[i])
             trainer->replica->device->graph_destroy(trainer->graphs[i]);
     free(trainer->graphs);

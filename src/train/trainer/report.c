@@ -152,7 +152,8 @@ alnico_status_t trainer_report(struct trainer *trainer, struct trainer_report *o
         .move_bytes = (size_t)means[PHASES + 3],
     };
     memcpy(out->phases, means, sizeof out->phases);
-    out->graph = trainer->graphs[trainer->passes - 1] != NULL;
+    out->graph =
+        trainer->graphs[2 * trainer->passes - 2] || trainer->graphs[2 * trainer->passes - 1];
     out->stopped = trainer->stopped && trainer->step < trainer->steps;
     TRY(staleness_sum(trainer, &out->staleness));
     return parameters_hash(trainer, &out->hash);

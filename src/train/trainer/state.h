@@ -33,7 +33,7 @@ struct trainer {
     size_t passes, pass;             /* in a step; the one at hand */
     struct accumulation_part *parts; /* of the gradients; NULL: one pass a step */
     size_t combined;                 /* buckets that are means, in the last pass */
-    struct device_graph **graphs;    /* of each pass; NULL: none yet, or never */
+    struct device_graph **graphs;    /* two of each pass, see graph.c; NULL: none yet, or never */
     size_t eager;                    /* steps that ran launch by launch, up to a few */
     bool ungraphed;                  /* a step cannot be captured */
     size_t test_batches, epoch_batches;
