@@ -12,8 +12,9 @@
 enum { READINGS_MOST = 4096 };
 
 /* One rank alone, all ranks overlapped, and all not, are measured by turns, as machines change their
- * speed: each has its share of the steps in every round. */
-enum { ROUNDS = 3 };
+ * speed: each has its share of the steps in every round. A GPU changes its less, and takes longer to
+ * begin. */
+enum { ROUNDS = 9, ROUNDS_GPU = 3 };
 
 /* Times of a step's phases, a row for each reading of a run. */
 struct readings {
@@ -59,7 +60,7 @@ static double readings_median(struct readings *r, enum phase phase)
 /* Each rank trains its part by itself, all at once: they share their hosts as they will. Without what
  * the others know of their parts there is nothing to learn. */
 static alnico_status_t alone_run(struct trainer_options options, const struct trainer_place *all,
-                                 int round, struct rounds *out)
+                                 size_t round, struct rounds *out)
 {
     const struct trainer_place place = {
         .stream = all->stream, .part = all->part, .parts = all->parts};
@@ -82,7 +83,7 @@ static alnico_status_t alone_run(struct trainer_options options, const struct tr
 }
 
 static alnico_status_t all_run(struct trainer_options options, const struct trainer_place *place,
-                               bool late, int round, struct rounds *out)
+                               bool late, size_t round, struct rounds *out)
 {
     struct trainer_report report;
     options.late = late;
@@ -99,21 +100,23 @@ static alnico_status_t steps_measure(struct trainer_options options,
                                      double *backward)
 {
     struct rounds alone, all[2];
-    options.steps = (options.steps + ROUNDS - 1) / ROUNDS;
-    for (int round = 0; round < ROUNDS; round++) {
+    const bool cpu = kernels_find(options.kernels)->device == ALNICO_DEVICE_CPU;
+    const size_t rounds = cpu ? ROUNDS : ROUNDS_GPU;
+    options.steps = (options.steps + rounds - 1) / rounds;
+    for (size_t round = 0; round < rounds; round++) {
         TRY(alone_run(options, apart, round, &alone));
         for (int late = 0; late < 2 && out->ranks > 1; late++)
             TRY(all_run(options, place, late, round, &all[late]));
     }
-    out->alone = median(alone.step, ROUNDS);
+    out->alone = median(alone.step, rounds);
     out->parts.input =
-        median(alone.phases[PHASE_IO], ROUNDS) + median(alone.phases[PHASE_COPY], ROUNDS);
-    out->parts.forward = median(alone.phases[PHASE_FORWARD], ROUNDS);
-    out->parts.update = median(alone.phases[PHASE_UPDATE], ROUNDS);
-    *backward = median(alone.phases[PHASE_BACKWARD], ROUNDS);
+        median(alone.phases[PHASE_IO], rounds) + median(alone.phases[PHASE_COPY], rounds);
+    out->parts.forward = median(alone.phases[PHASE_FORWARD], rounds);
+    out->parts.update = median(alone.phases[PHASE_UPDATE], rounds);
+    *backward = median(alone.phases[PHASE_BACKWARD], rounds);
     for (int late = 0; late < 2 && out->ranks > 1; late++) {
-        out->step[late] = median(all[late].step, ROUNDS);
-        out->halo[late] = median(all[late].phases[PHASE_HALO], ROUNDS);
+        out->step[late] = median(all[late].step, rounds);
+        out->halo[late] = median(all[late].phases[PHASE_HALO], rounds);
     }
     return ALNICO_SUCCESS;
 }
