@@ -139,13 +139,19 @@ class Mesh(nn.Module):
         return y[:, :, :x.shape[2], :x.shape[3]]
 
 
+def neuron():
+    return nn.Sequential(nn.Flatten(), nn.Linear(1, 1), nn.Sigmoid())
+
+
 def loss(outputs, labels):
-    """Of a network's logits; auxiliary heads count 0.3."""
+    """Of a network's logits, or of one neuron's numbers by their squared error; auxiliary heads count 0.3."""
     logits = (outputs,) if torch.is_tensor(outputs) else outputs
+    if logits[0].shape[1] == 1:
+        return F.mse_loss(logits[0].float().flatten(), labels.float())
     return sum(F.cross_entropy(one.float(), labels) * (0.3 if i else 1) for i, one in enumerate(logits))
 
 
 MODELS = {"resnet50": (ResNet50, 224, 3, 1000), "alexnet": (alexnet, 227, 3, 1000), "googlenet": (lambda: GoogLeNet(False), 224, 3, 1000),
           "googlenet-aux": (lambda: GoogLeNet(True), 224, 3, 1000), "mnist": (mnist, 28, 1, 10), "alexnet-cifar": (alexnet_cifar, 32, 3, 10),
-          "mesh1k": (lambda: Mesh(3), 1024, 18, 2), "mesh2k": (lambda: Mesh(5), 2048, 18, 2)}
+          "mesh1k": (lambda: Mesh(3), 1024, 18, 2), "mesh2k": (lambda: Mesh(5), 2048, 18, 2), "neuron": (neuron, 1, 1, 2)}
 LABEL_PIXELS = ("mesh1k", "mesh2k")
