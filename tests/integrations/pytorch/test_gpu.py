@@ -14,7 +14,10 @@ class Gpu(Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        default = dist.distributed_c10d._get_default_group()
+        device, default.bound_device_id = default.bound_device_id, None  # else PyTorch splits it off "alnico"
         cls.nccl = dist.new_group(backend="nccl")
+        default.bound_device_id = device
 
     def captured(self, function, repeats=1):
         torch.cuda.synchronize()
