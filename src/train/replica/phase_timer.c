@@ -45,9 +45,8 @@ struct phase_timer {
     size_t stops[2];              /* the steps before which the intervals end */
     size_t told;                  /* intervals read */
     double before[SCORES];
-    double halo
-        [PHASES];  /* the part of forward and backward that was waits, when they were timed last */
-    uint64_t last; /* when the last step that was read ended */
+    double halo[PHASES]; /* shares of forward and backward that were waits when last timed */
+    uint64_t last;       /* when the last step that was read ended */
     bool resumed;
 };
 

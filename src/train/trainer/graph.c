@@ -1,8 +1,8 @@
 /*
  * Running a step's computing, communication and update: launch by launch at first, then, on a
  * device that has graphs, by replaying one that holds them all; with several batches a step one for
- * each, since their images come between, and one for steps whose waits are timed. What changes between steps stands
- * in memory: the images, the rate, the loss scale. See trainer/state.h.
+ * each, since their images come between, and other ones for steps whose waits are timed. What changes
+ * between steps stands in memory: the images, the rate, the loss scale. See trainer/state.h.
  */
 #include "train/trainer/state.h"
 

@@ -4,9 +4,9 @@
  *
  * If the host does not reach the buffers, two kernels on the communicator's stream copy a short
  * message: one writes the input to pinned memory and opens `ready`, one waits for `done` and reads
- * the result. So no copy call stands on its way. A nonblocking one's result is copied when
- * somebody waits for it, and all chunks of a long message by streams of the library's. After an error a short message has left its result's buffer as it was; a long one may
- * have written some chunks of it.
+ * the result. So no copy call stands on its way. A nonblocking one's result is copied when somebody
+ * waits for it; all chunks of a long message are copied by streams of the library's. After an error a
+ * short message has left its result's buffer as it was; a long one may have written some chunks of it.
  */
 #include "comm/backends/host/host.h"
 #include "comm/communicator/out_of_band.h"
