@@ -25,7 +25,6 @@ struct readings {
 /* Times of a step in each round. */
 struct rounds {
     double step[ROUNDS], phases[PHASES][ROUNDS];
-    double lag[ROUNDS]; /* of one rank: what the slowest takes more than the median of its own */
 };
 
 /* Everything measured. */
@@ -35,7 +34,6 @@ struct measured {
     double *seconds;         /* of each bucket's communication, alone */
     struct step_costs costs; /* of the communicator; ranks 1: none */
     double alone;            /* a step of one rank by itself */
-    double lag;              /* what the slowest rank of each step takes more */
     double step[2];          /* of all ranks: overlapped, then not; 0: not measured */
     double halo[2];          /* waits of a split network in it */
 };
@@ -59,26 +57,6 @@ static double readings_median(struct readings *r, enum phase phase)
     return median(r->seconds[phase] + skipped, r->count - skipped);
 }
 
-/* What ranks that wait for each other in every step take more than the slowest by itself: in each step
- * another is held up. */
-static double readings_lag(const struct readings *r)
-{
-    const size_t skipped = r->count / 5;
-    int count = (int)(r->count - skipped);
-    program_least(&count, 1);
-    double own[READINGS_MOST], slowest[READINGS_MOST];
-    for (size_t i = 0; i < (size_t)count; i++) {
-        own[i] = 0;
-        for (int phase = 0; phase < PHASES; phase++)
-            own[i] += r->seconds[phase][skipped + i];
-        slowest[i] = own[i];
-    }
-    program_slowest(slowest, count);
-    double longest = median(own, (size_t)count);
-    program_slowest(&longest, 1);
-    return median(slowest, (size_t)count) - longest;
-}
-
 /* Each rank trains its part by itself, all at once: they share their hosts as they will. Without what
  * the others know of their parts there is nothing to learn. */
 static alnico_status_t alone_run(struct trainer_options options, const struct trainer_place *all,
@@ -97,7 +75,6 @@ static alnico_status_t alone_run(struct trainer_options options, const struct tr
     const alnico_status_t status = trainer_run(&options, &place, &report);
     if (status == ALNICO_SUCCESS) {
         out->step[round] = report.step_seconds;
-        out->lag[round] = readings_lag(readings);
         for (enum phase phase = 0; phase < PHASES; phase++)
             out->phases[phase][round] = readings_median(readings, phase);
     }
@@ -132,7 +109,6 @@ static alnico_status_t steps_measure(struct trainer_options options,
             TRY(all_run(options, place, late, round, &all[late]));
     }
     out->alone = median(alone.step, rounds);
-    out->lag = median(alone.lag, rounds);
     out->parts.input =
         median(alone.phases[PHASE_IO], rounds) + median(alone.phases[PHASE_COPY], rounds);
     out->parts.forward = median(alone.phases[PHASE_FORWARD], rounds);
@@ -247,7 +223,7 @@ static void predict(const struct measured *m, int ranks, double out[2])
                                ? m->seconds[i]
                                : step_costs_at(m->costs, ranks, m->parts.buckets[i].bytes);
     for (int late = 0; late < 2; late++)
-        out[late] = step_seconds(&m->parts, communication, !late) + (ranks > 1 ? m->lag : 0);
+        out[late] = step_seconds(&m->parts, communication, !late);
     free(communication);
 }
 
@@ -264,9 +240,9 @@ static void head_print(const struct measured *m)
     if (m->ranks > 1)
         printf(
             "# %zu buckets on %d ranks: %.3f ms of communication, %.0f %% of it beside computing; "
-            "%.1f us and %.2f GB/s a message; the slowest rank of a step takes %.3f ms more\n",
+            "%.1f us and %.2f GB/s a message\n",
             m->parts.count, m->ranks, 1e3 * sent, 100 * m->parts.hidden, 1e6 * m->costs.alpha,
-            1e-9 / m->costs.beta, 1e3 * m->lag);
+            1e-9 / m->costs.beta);
     if (m->parts.move_count)
         printf("# %zu moves and sums: %.3f ms by themselves, prolong the step by %.3f ms; measured "
                "waits %.3f ms, overlapped %.3f ms; %.1f us and %.2f GB/s a message\n",
@@ -307,8 +283,8 @@ static void row_json(cJSON *rows, const struct measured *m, int ranks, const dou
 
 static cJSON *measured_print(const struct train_options *options, const struct measured *m)
 {
-    cJSON *object = json_add(cJSON_CreateObject(), "ranks %d alone %g lag %g alpha %g beta %g",
-                             m->ranks, m->alone, m->lag, m->costs.alpha, m->costs.beta);
+    cJSON *object = json_add(cJSON_CreateObject(), "ranks %d alone %g alpha %g beta %g", m->ranks,
+                             m->alone, m->costs.alpha, m->costs.beta);
     cJSON_AddItemToObject(object, "parts", step_parts_json(&m->parts));
     cJSON_AddItemToObject(object, "communication",
                           cJSON_CreateDoubleArray(m->seconds, (int)m->parts.count));
