@@ -44,6 +44,12 @@ static inline bool gate_is_open(const struct gate *gate)
     return (int32_t)(gate->device->flag_read(gate->flag) - gate->epoch) >= 0;
 }
 
+/* No stream is to open it: it is open, or was never made. */
+static inline bool gate_is_idle(const struct gate *gate)
+{
+    return !gate->device || gate_is_open(gate);
+}
+
 static inline void gate_wait(struct gate *gate)
 {
     gate->device->flag_wait(gate->flag, gate->epoch);
@@ -58,6 +64,18 @@ static inline enum wait gate_look(void *gate)
 static inline void gate_settle(struct gate *gate)
 {
     wait_until(gate_look, gate, deadline_ns(2), false);
+}
+
+/* gate_finish, once the stream that is to open it has. False: it does not go on, and may still write to
+ * the gate and read what stands before it. */
+static inline bool gate_finish_idle(struct gate *gate)
+{
+    if (gate->device)
+        gate_settle(gate);
+    if (!gate_is_idle(gate))
+        return false;
+    gate_finish(gate);
+    return true;
 }
 
 /* On a stream, in its order: open, and hold the stream until it is open. The caller goes on. */

@@ -60,7 +60,7 @@ char *staging_take(struct staging *staging, size_t bytes, unsigned *region);
 /* The operation writes and reads it no more. Any thread. */
 void staging_give(struct staging *staging, unsigned region);
 
-/* A copy on one of the two streams; and after one or several the opening of the gate, also if one
+/* A copy on a stream, of the two or the user's; and after one or several the opening of the gate, also if one
  * failed, since those before it run. `enqueued` is their status, returned if it is an error. Any
  * thread. */
 alnico_status_t staging_enqueue(struct staging *staging, void *dst, const void *src, size_t bytes,

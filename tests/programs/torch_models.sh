@@ -2,10 +2,13 @@
 # The networks of benchmarks/torch_models.py have as many parameters as those of alnico-train, an output for each class (or pixel and
 # class) of an image, and a loss that has gradients. Skipped without a python3 that has PyTorch.
 #
-# Usage: torch_models.sh SOURCE ALNICO-TRAIN [PYTHON]
+# Usage: torch_models.sh SOURCE ALNICO-TRAIN
 . "$(dirname "$0")/common.sh"
-source=$1 train=$2 python=${3:-python3}
-$python -c 'import torch' 2>/dev/null || { echo "skipped: no $python with PyTorch"; exit 77; }
+source=$1 train=$2
+for python in python3 /usr/bin/python3 none; do
+    [ $python != none ] || { echo "skipped: no python3 with PyTorch"; exit 77; }
+    $python -c 'import torch' 2>/dev/null && break
+done
 
 cat >"$work/models.py" <<'PYTHON'
 import torch

@@ -207,6 +207,7 @@ void alnico_comm_destroy(alnico_comm_t comm)
         comm_abort(comm, 0);
     stream_operation_drain(comm);
     comm_drain(comm);
+    engine_operation_land(comm);
     warn_of_failed(comm, sound);
     comm->transport->broken = is_broken(comm);
     dismantle(comm);

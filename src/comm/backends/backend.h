@@ -74,8 +74,9 @@ struct backend_ops {
                               const char *who);
     void (*withdraw)(alnico_comm_t comm, struct alnico_registration *registration);
 
-    /* An algorithm that supports refuses for this call: whether both buffers registered would make it able; and with `call` NULL, whether it has any such algorithm here. Memory that
-     * ranks allocate or register by themselves is then enrolled in a call, which may be captured
+    /* An algorithm that supports refuses for this call: whether both buffers registered would make it
+     * able; and with `call` NULL, whether it has any such algorithm here. Memory that ranks allocate or
+     * register by themselves is then enrolled in a call, which may be captured
      * (communicator/sharing.h). A function of what is equal on all ranks. Optional: never. */
     bool (*direct)(alnico_comm_t comm, const struct call *call, const struct algorithm *algorithm);
 

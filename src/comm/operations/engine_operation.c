@@ -402,7 +402,7 @@ static alnico_status_t hold(struct engine_operation *o)
     return o->work->hold ? o->work->hold(o) : gate_hold(&o->done, o->comm->stream);
 }
 
-/* Of one that has retired: PENDING until its results are there. */
+/* Results of an operation that has retired: PENDING until they are there. */
 static alnico_status_t landed(struct engine_operation *o)
 {
     if (!o->work->land || o->ended != ALNICO_SUCCESS)
@@ -413,24 +413,24 @@ static alnico_status_t landed(struct engine_operation *o)
     return status;
 }
 
-struct landing {
+struct result {
     struct engine_operation *operation;
     alnico_status_t status;
 };
 
 static enum wait look_for_landed(void *context)
 {
-    struct landing *landing = context;
-    landing->status = landed(landing->operation);
-    return landing->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
+    struct result *result = context;
+    result->status = landed(result->operation);
+    return result->status == ALNICO_PENDING ? WAIT_IDLE : WAIT_DONE;
 }
 
 /* Blocks until the results are there of one that has retired. */
 static alnico_status_t await_landed(struct engine_operation *o)
 {
-    struct landing landing = {.operation = o};
-    wait_until(look_for_landed, &landing, WAIT_FOREVER, o->comm->crowded);
-    return landing.status;
+    struct result result = {.operation = o};
+    wait_until(look_for_landed, &result, WAIT_FOREVER, o->comm->crowded);
+    return result.status;
 }
 
 void engine_operation_land(alnico_comm_t comm)

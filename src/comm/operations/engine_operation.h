@@ -64,13 +64,13 @@ struct work_ops {
     alnico_status_t (*open)(struct engine_operation *);
     alnico_status_t (*hold)(struct engine_operation *);
 
-    /* Where `hold` has the stream copy what arrived, and the host waits instead of the stream: the
-     * caller, which may block in the driver as the engine's thread may not, copies on a stream of the
-     * library's, behind the end of the operation. PENDING: the copies are under way. Optional. */
+    /* The copies that `hold` has the stream make of what arrived, where the host waits instead: of a
+     * retired operation, by the caller on a stream of the library's. The caller may block in the
+     * driver, the engine's thread may not. PENDING: they are under way. Optional: there are none. */
     alnico_status_t (*land)(struct engine_operation *);
 
-    /* Whether a retired operation's memory is free, as no stream copies from it any more: asked by the
-     * caller. Optional: always. */
+    /* A retired operation is used again once no stream copies from its memory: whether that is so. Asked
+     * by the caller. Optional: always. */
     bool (*is_free)(struct engine_operation *);
 
     /* The rank that is awaited, for messages, which only two ranks know of. They have a lane of

@@ -38,8 +38,8 @@ void phase_timer_destroy(struct phase_timer *timer);
  * step before or, after phase_timer_pause, now. */
 alnico_status_t phase_timer_begin(struct phase_timer *timer, double rate);
 
-/* Whether the step at hand is one whose waits for other ranks are timed, so that a graph of it differs
- * from one of other steps. */
+/* Waits for other ranks are timed in some steps, whose graphs differ from those of others: whether in
+ * the step at hand. */
 bool phase_timer_waits(const struct phase_timer *timer);
 
 /* Before a pass of the step, the first being 0: what dropout draws by goes to the replica. */

@@ -12,7 +12,7 @@
 /* So many steps run launch by launch: what is made when it is first used is made then. */
 enum { EAGER_STEPS = 3 };
 
-/* Where the graph of the pass at hand stands. */
+/* The place of the graph for the pass at hand. */
 static struct device_graph **graph_place(const struct trainer *trainer)
 {
     return &trainer->graphs[2 * trainer->pass + (phase_timer_waits(trainer->timer) ? 1 : 0)];

@@ -385,7 +385,8 @@ static void run_received(struct rank *rank)
     int32_t *x = calloc(COUNT, sizeof *x);
     REQUIRE(x != NULL);
     seat_open(&s, rank, "ring");
-    for (int way = 0; way < 3; way++) { /* the stream waits, the host does, the communicator does */
+    /* Who waits: the stream, the host, alnico_synchronize, alnico_comm_destroy. */
+    for (int way = 0; way < 4; way++) {
         const int before = atomic_load(&far_copies);
         ranks_barrier(rank);
         if (rank->rank == 1) {
@@ -399,18 +400,23 @@ static void run_received(struct rank *rank)
             while (atomic_load(&s.comm->in_flight) > 0)
                 nap_us(50);
             REQUIRE(atomic_load(&far_copies) == before + 1); /* the sender's */
-            if (way == 2)
-                REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_SUCCESS);
-            REQUIRE_STATUS(way > 0 ? alnico_request_synchronize(&request) : alnico_wait(&request),
+            if (way == 3)
+                break;
+            REQUIRE_STATUS(way == 0   ? alnico_wait(&request)
+                           : way == 1 ? alnico_request_synchronize(&request)
+                                      : alnico_synchronize(s.comm),
                            ALNICO_SUCCESS);
             if (way == 0)
                 REQUIRE_STATUS(alnico_stream_synchronize(s.stream), ALNICO_SUCCESS);
             for (int i = 0; i < COUNT; i++)
                 REQUIRE(x[i] == i + way);
+            if (way == 2)
+                REQUIRE_STATUS(alnico_request_synchronize(&request), ALNICO_SUCCESS);
         }
-        ranks_barrier(rank);
     }
     seat_close(&s);
+    for (int i = 0; i < COUNT; i++)
+        REQUIRE(x[i] == i + 3);
     free(x);
 }
 
@@ -418,6 +424,75 @@ static void a_message_is_copied_by_the_one_that_waits(void **state)
 {
     (void)state;
     ranks_run(2, run_received, NULL);
+}
+
+/* A longer message wants more memory while a held stream has still to copy the one before. */
+static void run_growing(struct rank *rank)
+{
+    enum { FEW = 100, MANY = 5000 };
+    struct seat s;
+    struct barrier barrier = {false};
+    alnico_request_t request;
+    int32_t *x = calloc(FEW + MANY, sizeof *x);
+    REQUIRE(x != NULL);
+    seat_open(&s, rank, "ring");
+    for (int i = 0; rank->rank == 1 && i < FEW + MANY; i++)
+        x[i] = i;
+    if (rank->rank == 1) {
+        REQUIRE_STATUS(alnico_send(far_of(x), FEW, ALNICO_INT32, 0, s.comm), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_send(far_of(x + FEW), MANY, ALNICO_INT32, 0, s.comm), ALNICO_SUCCESS);
+    } else {
+        REQUIRE_STATUS(alnico_irecv(far_of(x), FEW, ALNICO_INT32, 1, s.comm, &request),
+                       ALNICO_SUCCESS);
+        while (atomic_load(&s.comm->in_flight) > 0)
+            nap_us(50);
+        REQUIRE_STATUS(alnico_stream_enqueue(s.stream, hold, &barrier), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_wait(&request), ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_recv(far_of(x + FEW), MANY, ALNICO_INT32, 1, s.comm), ALNICO_SUCCESS);
+        atomic_store(&barrier.go, true);
+    }
+    REQUIRE_STATUS(alnico_synchronize(s.comm), ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_synchronize(s.stream), ALNICO_SUCCESS);
+    for (int i = 0; i < FEW + MANY; i++)
+        REQUIRE(x[i] == i);
+    seat_close(&s);
+    free(x);
+}
+
+static void memory_lives_until_the_stream_has_copied(void **state)
+{
+    (void)state;
+    ranks_run(2, run_growing, NULL);
+}
+
+/* More short ones than the ring has regions, one after the other: none goes the way of long ones. */
+static void run_again(struct rank *rank)
+{
+    enum { COUNT = 100 };
+    struct seat s;
+    alnico_request_t request;
+    int32_t *x = calloc(COUNT, sizeof *x);
+    REQUIRE(x != NULL);
+    seat_open(&s, rank, "ring");
+    ranks_barrier(rank);
+    const int before = atomic_load(&far_short_copies);
+    ranks_barrier(rank);
+    for (int call = 0; call < STAGING_REGIONS + 100; call++) {
+        REQUIRE_STATUS(alnico_iallreduce(ALNICO_IN_PLACE, far_of(x), COUNT, ALNICO_INT32,
+                                         ALNICO_SUM, s.comm, &request),
+                       ALNICO_SUCCESS);
+        REQUIRE_STATUS(alnico_request_synchronize(&request), ALNICO_SUCCESS);
+    }
+    ranks_barrier(rank);
+    REQUIRE(atomic_load(&far_short_copies) == before + 2 * (STAGING_REGIONS + 100));
+    seat_close(&s);
+    free(x);
+}
+
+static void short_ones_use_their_memory_again(void **state)
+{
+    (void)state;
+    ranks_run(2, run_again, NULL);
 }
 
 /* Rank 0 gives up while its short result is on the way to the device. */
@@ -591,6 +666,8 @@ int main(void)
         cmocka_unit_test(missing_rank_leaves_the_result_alone),
         cmocka_unit_test(copies_before_one_that_fails_end_too),
         cmocka_unit_test(a_message_is_copied_by_the_one_that_waits),
+        cmocka_unit_test(memory_lives_until_the_stream_has_copied),
+        cmocka_unit_test(short_ones_use_their_memory_again),
         cmocka_unit_test(a_result_on_its_way_ends_before_the_call),
         cmocka_unit_test(ranks_on_one_device_are_named),
     };

@@ -520,7 +520,7 @@ static void death_body(struct rank *rank)
     t->ops->destroy(t);
 }
 
-/* What a rank sent before it left is received, though writes to it have failed meanwhile: the first one
+/* Messages of a rank that has left are received, though writes to it have failed meanwhile: the first one
  * makes its kernel reset the connection, the next ones see that. */
 static void last_words_body(struct rank *rank)
 {

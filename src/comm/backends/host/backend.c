@@ -37,7 +37,7 @@ struct host_op {
     unsigned region;
     struct device_flag *failed; /* raised: there is no result */
     struct gate landing;        /* of SHORT_LATER: open unless a stream copies the result */
-    bool lands, taken;          /* of SHORT_LATER: once that has begun; the region is in use */
+    bool lands, taken;          /* of SHORT_LATER: that has begun; the region is in use */
 
     uint64_t ticket; /* of a long message, for the chunks */
 };
@@ -57,26 +57,20 @@ static alnico_status_t host_land(struct engine_operation *h)
     size_t bytes = op->way == WAY_SHORT_LATER ? bytes_of(op, true) : 0;
     if (bytes == 0)
         return ALNICO_SUCCESS;
-    if (op->lands)
-        return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
     struct staging *staging = host_staging(h->comm);
+    if (!op->lands)
+        TRY(staging_mark_after(
+            staging, &op->landing, staging->in,
+            staging_enqueue(staging, h->call->recv, op->result, bytes, staging->in)));
     op->lands = true;
-    const alnico_status_t status =
-        staging_mark_after(staging, &op->landing, staging->in,
-                           staging_enqueue(staging, h->call->recv, op->result, bytes, staging->in));
-    return status == ALNICO_SUCCESS ? ALNICO_PENDING : status;
-}
-
-static bool has_landed(const struct host_op *op)
-{
-    return !op->lands || gate_is_open(&op->landing);
+    return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
 }
 
 /* A result that is copied later stays until then. */
 static bool host_is_free(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    if (!has_landed(op))
+    if (!gate_is_idle(&op->landing))
         return false;
     if (op->taken)
         staging_give(host_staging(h->comm), op->region);
@@ -130,30 +124,21 @@ static alnico_status_t host_open(struct engine_operation *h)
 static alnico_status_t host_hold(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
+    void *stream = h->comm->stream;
     const bool later = op->way == WAY_SHORT_LATER;
     size_t bytes = op->way == WAY_SHORT || later ? bytes_of(op, true) : 0;
     if (bytes == 0)
-        return gate_hold(&h->done, h->comm->stream);
-    TRY(gate_hold_and_copy(&h->done, h->call->recv, op->result, bytes, op->failed,
-                           h->comm->stream));
-    if (!later)
-        return ALNICO_SUCCESS;
-    gate_close(&op->landing);
-    op->lands = true;
-    return gate_open_on(&op->landing, h->comm->stream);
+        return gate_hold(&h->done, stream);
+    const alnico_status_t status =
+        gate_hold_and_copy(&h->done, h->call->recv, op->result, bytes, op->failed, stream);
+    return later ? staging_mark_after(host_staging(h->comm), &op->landing, stream, status) : status;
 }
 
 static void host_finish(struct engine_operation *h)
 {
     struct host_op *op = (struct host_op *)h;
-    if (op->lands)
-        gate_settle(&op->landing);
-    if (!has_landed(op))
-        return; /* a stream that does not go on may still come to them */
-    if (op->failed)
+    if (gate_finish_idle(&op->landing) && op->failed)
         h->comm->device->flag_destroy(op->failed);
-    if (op->landing.device)
-        gate_finish(&op->landing);
 }
 
 static const struct work_ops host_work = {

@@ -41,7 +41,8 @@ struct message_op {
 
     char *pinned; /* with staging: all pieces, each in lines of its own */
     size_t pinned_bytes;
-    struct gate landing; /* with staging: open unless a stream copies the receives */
+    struct gate landing; /* with staging: open unless a stream copies the receives, as it does once
+                            the operation lands */
     bool receives, lands;
 };
 
@@ -65,48 +66,43 @@ static alnico_status_t tell_sizes(const struct message_op *op)
                      span_of(x)->len, op->rounds.shape.rank, detail);
 }
 
-/* Copies the receives to the device, by the thread that calls. */
-static alnico_status_t enqueue_landing(struct message_op *op, void *stream)
+static alnico_status_t enqueue_receives(struct message_op *op, void *stream)
 {
-    const struct device_ops *device = op->operation.comm->device;
-    const int before = comm_enter(op->operation.comm);
-    alnico_status_t status = ALNICO_SUCCESS;
-    gate_close(&op->landing);
-    op->lands = true;
-    for (int i = 0; i < op->pieces && status == ALNICO_SUCCESS; i++)
+    for (int i = 0; i < op->pieces; i++)
         if (receives(&op->list[i]) && op->list[i].recv.len)
-            status = device->copy(op->user[i], op->pinned + op->list[i].recv.at,
-                                  op->list[i].recv.len, stream);
-    const alnico_status_t marked = gate_open_on(&op->landing, stream);
-    comm_leave(op->operation.comm, before);
-    return status != ALNICO_SUCCESS ? status : marked;
+            TRY(staging_enqueue(op->staging, op->user[i], op->pinned + op->list[i].recv.at,
+                                op->list[i].recv.len, stream));
+    return ALNICO_SUCCESS;
+}
+
+/* Copies the receives to the device, if there are any. */
+static alnico_status_t land_on(struct message_op *op, void *stream)
+{
+    if (!op->staging || !op->receives)
+        return ALNICO_SUCCESS;
+    op->lands = true;
+    return staging_mark_after(op->staging, &op->landing, stream, enqueue_receives(op, stream));
 }
 
 static alnico_status_t messages_hold(struct engine_operation *h)
 {
-    struct message_op *op = (struct message_op *)h;
     TRY(gate_hold(&h->done, h->comm->stream));
-    return op->staging && op->receives ? enqueue_landing(op, h->comm->stream) : ALNICO_SUCCESS;
+    return land_on((struct message_op *)h, h->comm->stream);
 }
 
 static alnico_status_t messages_land(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
-    if (!op->staging || !op->receives)
-        return ALNICO_SUCCESS;
     const alnico_status_t status =
-        op->lands ? ALNICO_SUCCESS : enqueue_landing(op, op->staging->in);
-    if (status != ALNICO_SUCCESS) {
+        op->lands || !op->staging ? ALNICO_SUCCESS : land_on(op, op->staging->in);
+    if (status != ALNICO_SUCCESS)
         gate_settle(&op->landing);
-        return status;
-    }
-    return gate_is_open(&op->landing) ? ALNICO_SUCCESS : ALNICO_PENDING;
+    return status == ALNICO_SUCCESS && !gate_is_idle(&op->landing) ? ALNICO_PENDING : status;
 }
 
 static bool messages_is_free(struct engine_operation *h)
 {
-    const struct message_op *op = (const struct message_op *)h;
-    return !op->lands || gate_is_open(&op->landing);
+    return gate_is_idle(&((struct message_op *)h)->landing);
 }
 
 static alnico_status_t poll(struct message_op *op, bool *moved)
@@ -159,13 +155,7 @@ static void messages_finish(struct engine_operation *h)
 {
     struct message_op *op = (struct message_op *)h;
     free(op->list);
-    if (op->lands)
-        gate_settle(&op->landing);
-    if (!messages_is_free(h))
-        return; /* a stream that does not go on may still come to it */
-    if (op->landing.device)
-        gate_finish(&op->landing);
-    if (op->pinned)
+    if (gate_finish_idle(&op->landing) && op->pinned)
         h->comm->device->pinned_free(op->pinned);
 }
 
