@@ -38,15 +38,16 @@ double step_moves_exposed(const struct step_parts *parts, bool overlapped)
 
 double step_seconds(const struct step_parts *parts, const double *communication, bool overlapped)
 {
-    double now = 0, link = 0;
+    double now = 0, link = 0, sent = 0;
     for (size_t i = 0; i < parts->count; i++) {
         now += parts->buckets[i].backward + moves_exposed(parts, 1 + i, overlapped);
         link = (overlapped ? fmax(now, link) : link) + communication[i];
+        sent += communication[i];
         now += overlapped ? (1 - parts->hidden) * communication[i] : 0;
     }
     const double both = overlapped ? fmax(now, link) : now + link;
     return parts->input + parts->forward + moves_exposed(parts, 0, overlapped) + both +
-           parts->update;
+           parts->update + (sent > 0 ? parts->lag : 0);
 }
 
 struct step_costs step_costs_fit(const size_t *bytes, const double *seconds, size_t count,
@@ -82,9 +83,9 @@ double step_costs_at(struct step_costs costs, int ranks, size_t bytes)
 
 cJSON *step_parts_json(const struct step_parts *parts)
 {
-    cJSON *object =
-        json_add(cJSON_CreateObject(), "images %g input %g forward %g update %g hidden %g",
-                 parts->images, parts->input, parts->forward, parts->update, parts->hidden);
+    cJSON *object = json_add(
+        cJSON_CreateObject(), "images %g input %g forward %g update %g lag %g hidden %g",
+        parts->images, parts->input, parts->forward, parts->update, parts->lag, parts->hidden);
     cJSON *buckets = cJSON_AddArrayToObject(object, "buckets");
     for (size_t i = 0; i < parts->count; i++)
         json_add(json_row(buckets), "bytes %zu backward %g", parts->buckets[i].bytes,
@@ -166,6 +167,9 @@ bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, s
                    {"images", &out->images, 0x1p53}};
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(object, "buckets");
     *out = (struct step_parts){0};
+    if (cJSON_HasObjectItem(object, "lag") &&
+        !number_read(object, "lag", 1e9, &out->lag, error, room))
+        return false;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!number_read(object, numbers[i].key, numbers[i].most, numbers[i].out, error, room))
             return false;

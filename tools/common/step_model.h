@@ -26,6 +26,7 @@ struct step_move {
 struct step_parts {
     double input; /* until the batch is on the device */
     double forward, update;
+    double lag;    /* what the slowest of some ranks takes more, which is another in each step */
     double hidden; /* 0 to 1: the share of communication beside which computing goes on */
     double images; /* of one rank's batch; of a split network its share of them */
     size_t count;
@@ -38,7 +39,7 @@ struct step_parts {
 /* Seconds of a step whose buckets take so many seconds each to communicate: overlapped with the
  * backward pass, or behind it. A bucket waits for those before it; what is not hidden of it
  * prolongs the backward pass. A move prolongs its pass by what of it is not hidden, or goes on when the
- * computing beside it has ended; not overlapped, by all of it. */
+ * computing beside it has ended; not overlapped, by all of it. Ranks that communicate lag. */
 double step_seconds(const struct step_parts *parts, const double *communication, bool overlapped);
 
 /* Seconds by which all moves prolong the passes. */

@@ -7,24 +7,35 @@
 #include "tools/common/step_model.h"
 #include "train/base/median.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { READINGS_MOST = 4096 };
 
 /* One rank alone, all ranks overlapped, and all not, are measured by turns, as machines change their
- * speed: each has its share of the steps in every round. A GPU changes its less, and takes longer to
- * begin. */
-enum { ROUNDS = 9, ROUNDS_GPU = 3 };
+ * speed: each has its share of the steps in every round, and some, as the first are slower. A GPU
+ * changes its speed less, and takes longer to begin. */
+enum { ROUNDS = 30, ROUNDS_GPU = 3, ROUND_STEPS = 4 };
 
-/* Times of a step's phases, a row for each reading of a run. */
+static size_t rounds_of(const struct trainer_options *options)
+{
+    const bool cpu = kernels_find(options->kernels)->device == ALNICO_DEVICE_CPU;
+    const size_t most = cpu ? ROUNDS : ROUNDS_GPU, rounds = options->steps / ROUND_STEPS;
+    return rounds < 1 ? 1 : rounds < most ? rounds : most;
+}
+
+/* Times of a run: of a step's phases for each reading, and of each step. */
 struct readings {
-    size_t count, step;
+    size_t count, step;                    /* numbers of both */
     double seconds[PHASES][READINGS_MOST]; /* of one step */
+    double steps[READINGS_MOST];
 };
 
 /* Times of a step in each round. */
 struct rounds {
     double step[ROUNDS], phases[PHASES][ROUNDS];
+    double slowest[ROUNDS]; /* the slowest rank's of each step */
 };
 
 /* Everything measured. */
@@ -41,8 +52,9 @@ struct measured {
 static void readings_append(void *context, const struct trainer_progress *progress)
 {
     struct readings *r = context;
-    const size_t steps = progress->step - r->step;
-    r->step = progress->step;
+    const size_t steps = progress->latest_steps;
+    for (size_t i = 0; i < steps && r->step < READINGS_MOST; i++)
+        r->steps[r->step++] = progress->latest_seconds[i];
     if (!steps || r->count == READINGS_MOST)
         return;
     for (int i = 0; i < PHASES; i++)
@@ -55,6 +67,14 @@ static double readings_median(struct readings *r, enum phase phase)
 {
     const size_t skipped = r->count / 5;
     return median(r->seconds[phase] + skipped, r->count - skipped);
+}
+
+/* The median over steps of the slowest rank's: ranks that wait for each other take as long. */
+static double readings_slowest(struct readings *r)
+{
+    const size_t skipped = r->step / 5;
+    program_slowest(r->steps, (int)r->step);
+    return median(r->steps + skipped, r->step - skipped);
 }
 
 /* Each rank trains its part by itself, all at once: they share their hosts as they will. Without what
@@ -75,6 +95,7 @@ static alnico_status_t alone_run(struct trainer_options options, const struct tr
     const alnico_status_t status = trainer_run(&options, &place, &report);
     if (status == ALNICO_SUCCESS) {
         out->step[round] = report.step_seconds;
+        out->slowest[round] = readings_slowest(readings);
         for (enum phase phase = 0; phase < PHASES; phase++)
             out->phases[phase][round] = readings_median(readings, phase);
     }
@@ -100,8 +121,7 @@ static alnico_status_t steps_measure(struct trainer_options options,
                                      double *backward)
 {
     struct rounds alone, all[2];
-    const bool cpu = kernels_find(options.kernels)->device == ALNICO_DEVICE_CPU;
-    const size_t rounds = cpu ? ROUNDS : ROUNDS_GPU;
+    const size_t rounds = rounds_of(&options);
     options.steps = (options.steps + rounds - 1) / rounds;
     for (size_t round = 0; round < rounds; round++) {
         TRY(alone_run(options, apart, round, &alone));
@@ -109,6 +129,7 @@ static alnico_status_t steps_measure(struct trainer_options options,
             TRY(all_run(options, place, late, round, &all[late]));
     }
     out->alone = median(alone.step, rounds);
+    out->parts.lag = median(alone.slowest, rounds);
     out->parts.input =
         median(alone.phases[PHASE_IO], rounds) + median(alone.phases[PHASE_COPY], rounds);
     out->parts.forward = median(alone.phases[PHASE_FORWARD], rounds);
@@ -128,6 +149,7 @@ static void parts_agree(struct measured *out, double *backward)
                         *backward};
     double longest = out->alone;
     program_slowest(&longest, 1);
+    out->parts.lag = fmax(out->parts.lag - longest, 0);
     int slowest = out->alone == longest ? program_rank() : program_size();
     program_least(&slowest, 1);
     program_broadcast(numbers, sizeof numbers, slowest);
@@ -240,9 +262,9 @@ static void head_print(const struct measured *m)
     if (m->ranks > 1)
         printf(
             "# %zu buckets on %d ranks: %.3f ms of communication, %.0f %% of it beside computing; "
-            "%.1f us and %.2f GB/s a message\n",
+            "%.1f us and %.2f GB/s a message; the slowest rank of a step takes %.3f ms more\n",
             m->parts.count, m->ranks, 1e3 * sent, 100 * m->parts.hidden, 1e6 * m->costs.alpha,
-            1e-9 / m->costs.beta);
+            1e-9 / m->costs.beta, 1e3 * m->parts.lag);
     if (m->parts.move_count)
         printf("# %zu moves and sums: %.3f ms by themselves, prolong the step by %.3f ms; measured "
                "waits %.3f ms, overlapped %.3f ms; %.1f us and %.2f GB/s a message\n",

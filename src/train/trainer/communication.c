@@ -25,7 +25,7 @@ struct measurement {
     uint64_t
         *stamps;    /* begin, when each bucket was filled, end; where each move starts and waits */
     size_t next;    /* bucket to be filled */
-    double *trials; /* TRIALS for each of some numbers */
+    double *trials; /* rows of TRIALS */
     struct trainer_communication *out; /* whose moves are those of the pass so far */
 };
 
@@ -130,41 +130,75 @@ static alnico_status_t message_run(struct measurement *m, size_t bucket)
     return replica_synchronize(m->trainer->replica);
 }
 
-static double median_of(struct measurement *m, size_t number)
+/* Rows of trials: each bucket's backward, what its messages hide, each message, each move. */
+static size_t row_hidden(const struct measurement *m)
 {
-    return median(m->trials + number * TRIALS, TRIALS);
+    return 2 * m->out->buckets;
 }
 
-/* Fills out->backward; *pass: a pass as a whole. The first one does not count. */
-static alnico_status_t passes_measure(struct measurement *m, struct trainer_communication *out,
-                                      double *pass)
+static void trial_put(struct measurement *m, size_t row, size_t trial, double value)
 {
-    const size_t count = out->buckets;
-    for (size_t t = 0; t <= TRIALS; t++) {
-        TRY(pass_run(m, false));
-        for (size_t i = 0; t < TRIALS && i <= count; i++)
-            m->trials[i * TRIALS + t] = i < count ? between(m, i, i + 1) : between(m, 0, count + 1);
-        for (size_t i = 0; t < TRIALS && i < out->moves; i++)
-            m->trials[(count + 1 + i) * TRIALS + t] =
-                between(m, move_stamp(m, i), move_stamp(m, i) + 1);
+    m->trials[row * TRIALS + trial % TRIALS] = value; /* the last takes the place of the first */
+}
+
+static double median_of(struct measurement *m, size_t row)
+{
+    return median(m->trials + row * TRIALS, TRIALS);
+}
+
+/* Each message alone; seconds of all. They begin behind a pass, which leaves caches as a step does,
+ * and once all ranks have met. */
+static alnico_status_t messages_measure(struct measurement *m, size_t trial, double *sum)
+{
+    const size_t count = m->out->buckets;
+    TRY(trainer_allreduce(m->trainer, &(double){0}, 1, ALNICO_MAXIMUM));
+    for (size_t i = 0; i < count; i++) {
+        TRY(message_run(m, i));
+        trial_put(m, count + i, trial, between(m, 0, 1));
+        *sum += between(m, 0, 1);
     }
-    for (size_t i = 0; i < count; i++)
-        out->backward[i] = median_of(m, i);
-    for (size_t i = 0; i < out->moves; i++)
-        out->move[i].beside = median_of(m, count + 1 + i);
-    *pass = median_of(m, count);
     return ALNICO_SUCCESS;
 }
 
-static alnico_status_t messages_measure(struct measurement *m, struct trainer_communication *out)
+/* A pass, the messages, and both together: their share, or that of the pass if it is shorter, that
+ * both take less together than one after the other. */
+static alnico_status_t trial_run(struct measurement *m, size_t trial)
 {
-    for (size_t i = 0; i < out->buckets; i++) {
-        for (size_t t = 0; t <= TRIALS; t++) {
-            TRY(message_run(m, i));
-            m->trials[t % TRIALS] = between(m, 0, 1); /* the last takes the place of the first */
-        }
-        out->seconds[i] = median_of(m, 0);
-    }
+    const size_t count = m->out->buckets;
+    double sent = 0;
+    TRY(pass_run(m, false));
+    const double pass = between(m, 0, count + 1);
+    for (size_t i = 0; i < count; i++)
+        trial_put(m, i, trial, between(m, i, i + 1));
+    for (size_t i = 0; i < m->out->moves; i++)
+        trial_put(m, row_hidden(m) + 1 + i, trial,
+                  between(m, move_stamp(m, i), move_stamp(m, i) + 1));
+    if (!m->trainer->place.device)
+        return ALNICO_SUCCESS;
+    TRY(messages_measure(m, trial, &sent));
+    TRY(pass_run(m, true));
+    const double shorter = sent < pass ? sent : pass;
+    trial_put(m, row_hidden(m), trial,
+              shorter > 0 ? (pass + sent - between(m, 0, count + 1)) / shorter : 0);
+    return ALNICO_SUCCESS;
+}
+
+static alnico_status_t trials_run(struct measurement *m, struct trainer_communication *out)
+{
+    const size_t count = out->buckets;
+    for (size_t t = 0; t <= TRIALS; t++)
+        TRY(trial_run(m, t));
+    for (size_t i = 0; i < count; i++)
+        out->backward[i] = median_of(m, i);
+    for (size_t i = 0; i < out->moves; i++)
+        out->move[i].beside = median_of(m, row_hidden(m) + 1 + i);
+    for (size_t i = 0; m->trainer->place.device && i < count; i++)
+        out->seconds[i] = median_of(m, count + i);
+    out->hidden = median_of(m, row_hidden(m));
+    TRY(trainer_allreduce(m->trainer, out->backward, count, ALNICO_AVERAGE));
+    TRY(trainer_allreduce(m->trainer, out->seconds, count, ALNICO_AVERAGE));
+    TRY(trainer_allreduce(m->trainer, &out->hidden, 1, ALNICO_AVERAGE));
+    out->hidden = out->hidden < 0 ? 0 : out->hidden > 1 ? 1 : out->hidden;
     return ALNICO_SUCCESS;
 }
 
@@ -189,7 +223,7 @@ static alnico_status_t exchanges_measure(struct measurement *m, struct trainer_c
     for (size_t i = 0; i < TRAINER_SIZES; i++) {
         for (size_t t = 0; t <= TRIALS; t++) {
             TRY(exchange_run(m, message_sizes[i]));
-            m->trials[t % TRIALS] = between(m, 0, 1);
+            trial_put(m, 0, t, between(m, 0, 1));
         }
         out->message_bytes[i] = message_sizes[i];
         out->message_seconds[i] = median_of(m, 0);
@@ -211,24 +245,6 @@ static alnico_status_t moves_agree(struct measurement *m, struct trainer_communi
     return ALNICO_SUCCESS;
 }
 
-/* The share of communication, or of the backward pass if that is shorter, that both take less
- * together than one after the other. */
-static alnico_status_t hidden_measure(struct measurement *m, double pass,
-                                      struct trainer_communication *out)
-{
-    double sent = 0;
-    for (size_t i = 0; i < out->buckets; i++)
-        sent += out->seconds[i];
-    for (size_t t = 0; t <= TRIALS; t++) {
-        TRY(pass_run(m, true));
-        m->trials[t % TRIALS] = between(m, 0, out->buckets + 1);
-    }
-    const double shorter = sent < pass ? sent : pass;
-    const double hidden = shorter > 0 ? (pass + sent - median_of(m, 0)) / shorter : 0;
-    out->hidden = hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
-    return ALNICO_SUCCESS;
-}
-
 static alnico_status_t batch_load(struct trainer *trainer)
 {
     struct batch batch;
@@ -238,20 +254,11 @@ static alnico_status_t batch_load(struct trainer *trainer)
 
 static alnico_status_t measurement_run(struct measurement *m, struct trainer_communication *out)
 {
-    const size_t count = out->buckets;
-    double pass;
     TRY(batch_load(m->trainer));
-    TRY(passes_measure(m, out, &pass));
-    if (m->trainer->place.device) {
-        TRY(messages_measure(m, out));
-        TRY(hidden_measure(m, pass, out));
-    }
+    TRY(trials_run(m, out));
     if (m->trainer->place.device && out->moves)
         TRY(exchanges_measure(m, out));
-    TRY(moves_agree(m, out));
-    TRY(trainer_allreduce(m->trainer, out->backward, count, ALNICO_AVERAGE));
-    TRY(trainer_allreduce(m->trainer, out->seconds, count, ALNICO_AVERAGE));
-    return trainer_allreduce(m->trainer, &out->hidden, 1, ALNICO_AVERAGE);
+    return moves_agree(m, out);
 }
 
 static alnico_status_t measurement_make(struct measurement *m, struct trainer_communication *out)
@@ -268,7 +275,7 @@ static alnico_status_t measurement_make(struct measurement *m, struct trainer_co
     out->bytes = calloc(count + 1, sizeof *out->bytes);
     out->seconds = calloc(2 * (count + 1), sizeof *out->seconds);
     m->requests = calloc(count + 1, sizeof(alnico_request_t));
-    m->trials = calloc((count + 1 + waits) * TRIALS, sizeof *m->trials);
+    m->trials = calloc((2 * count + 1 + waits) * TRIALS, sizeof *m->trials);
     if (!out->bytes || !out->seconds || !out->move || !m->requests || !m->trials)
         return error_set(ALNICO_ERROR_MEMORY, "trainer: no memory to measure %zu buckets", count);
     out->backward = out->seconds + count + 1;

@@ -136,6 +136,7 @@ static void trainer_announce(struct trainer *trainer)
         options->progress(options->context, progress);
     progress->latest = (struct outcome){0};
     memset(progress->latest_phases, 0, sizeof progress->latest_phases);
+    progress->latest_steps = 0;
 }
 
 static alnico_status_t step_seconds_append(struct trainer *trainer, double seconds)
@@ -195,6 +196,8 @@ static alnico_status_t trainer_read(struct trainer *trainer, const struct phase_
     for (int i = 0; i < PHASES; i++)
         trainer->phases[i] += reading->phases[i];
     memcpy(progress->latest_phases, reading->phases, sizeof reading->phases);
+    progress->latest_steps = reading->steps;
+    progress->latest_seconds = reading->seconds;
     progress->latest = outcome;
     progress->rate = reading->rate;
     epoch_add(trainer, &outcome);

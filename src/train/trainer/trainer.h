@@ -34,6 +34,8 @@ struct trainer_progress {
     struct outcome
         latest; /* the steps since the last call, on this rank; of a split network, on all */
     double latest_phases[PHASES]; /* seconds, of the same */
+    size_t latest_steps;          /* how many these are; 0 with a test */
+    const double *latest_seconds; /* of each of them; until the call returns */
     struct score test;            /* over all ranks and test images, if `tested` */
     bool tested;
 };
