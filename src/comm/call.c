@@ -30,6 +30,18 @@ size_t side_extent_uneven(const struct side *side)
     return extent;
 }
 
+bool side_is_dense(const struct side *side)
+{
+    size_t end = 0;
+    SIDE_EACH(block, side)
+    {
+        if (block.count && block.at != end)
+            return false;
+        end += block.count;
+    }
+    return true;
+}
+
 bool call_own_messages_meet(const struct call *call, int rank)
 {
     int balance = 0;

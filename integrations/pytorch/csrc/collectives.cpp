@@ -2,6 +2,8 @@
  * of alnico.h its work has. What only copies goes as bytes. */
 #include "issue.hpp"
 
+#include <algorithm>
+
 namespace alnico
 {
 
@@ -323,6 +325,11 @@ WorkPointer ProcessGroupAlnico::reduce_scatter(Tensors &outputs, std::vector<Ten
                      for (size_t count : blocks.counts())
                          counts.push_back(count * parts);
                      work.hold({whole});
+                     if (std::all_of(counts.begin(), counts.end(),
+                                     [&](size_t count) { return count == counts[0]; }))
+                         return work.start(
+                             REDUCE_SCATTER, static_cast<const void *>(whole.data_ptr()),
+                             output.data_ptr(), counts[0], reduction.type, reduction.op);
                      work.start(REDUCE_SCATTERV, static_cast<const void *>(whole.data_ptr()),
                                 output.data_ptr(), const_cast<const size_t *>(counts.data()),
                                 reduction.type, reduction.op);

@@ -319,6 +319,7 @@ static void rank_run(struct rank *rank)
     GPU(cudaSetDevice(0));
     REQUIRE_STATUS(device_cuda.stream_create(&stream), ALNICO_SUCCESS);
     setup = setup_of(trial, &kernels_cudnn);
+    setup.comm = setup.norms = (alnico_comm_t)&office; /* none would mean a part by itself */
     split.norm = NORM_ALL;
     const bool possible = network_split(trial->whole.network, &split, (size_t)rank->rank,
                                         trial->way->ranks, &network) == ALNICO_SUCCESS;

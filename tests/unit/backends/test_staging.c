@@ -495,6 +495,53 @@ static void short_ones_use_their_memory_again(void **state)
     ranks_run(2, run_again, NULL);
 }
 
+/* Blocks of different lengths go the way of short ones, unless there are gaps between them, which stay
+ * as they are. */
+static void run_blocks(struct rank *rank)
+{
+    static const size_t counts[] = {3, 5}, apart[] = {0, 4};
+    const size_t own = counts[rank->rank];
+    struct seat s;
+    int32_t *x = calloc(8, sizeof *x), *y = calloc(9, sizeof *y);
+    REQUIRE(x && y);
+    seat_open(&s, rank, "ring");
+    REQUIRE_STATUS(alnico_comm_set_algorithm(s.comm, ALNICO_REDUCE_SCATTERV, "ring"),
+                   ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_comm_set_algorithm(s.comm, ALNICO_ALLGATHERV, "ring"), ALNICO_SUCCESS);
+    for (int i = 0; i < 9; i++)
+        x[i % 8] = i % 8, y[i] = -1;
+    ranks_barrier(rank);
+    const int before = atomic_load(&far_short_copies);
+    ranks_barrier(rank);
+    REQUIRE_STATUS(
+        alnico_reduce_scatterv(far_of(x), far_of(y), counts, ALNICO_INT32, ALNICO_SUM, s.comm),
+        ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_synchronize(s.stream), ALNICO_SUCCESS);
+    for (size_t i = 0; i < 9; i++)
+        REQUIRE(y[i] == (i < own ? 2 * (int32_t)(i + 3 * (size_t)rank->rank) : -1));
+    ranks_barrier(rank);
+    const int dense = atomic_load(&far_short_copies);
+    REQUIRE(dense > before);
+    ranks_barrier(rank);
+    REQUIRE_STATUS(
+        alnico_allgatherv(far_of(x), own, far_of(y), counts, apart, ALNICO_INT32, s.comm),
+        ALNICO_SUCCESS);
+    REQUIRE_STATUS(alnico_stream_synchronize(s.stream), ALNICO_SUCCESS);
+    for (int i = 0; i < 9; i++)
+        REQUIRE(i == 3 ? y[i] == (rank->rank ? 12 : -1) : y[i] == (i < 3 ? i : i - 4));
+    ranks_barrier(rank);
+    REQUIRE(atomic_load(&far_short_copies) == dense);
+    seat_close(&s);
+    free(x);
+    free(y);
+}
+
+static void short_blocks_of_different_lengths_go_as_others(void **state)
+{
+    (void)state;
+    ranks_run(2, run_blocks, NULL);
+}
+
 /* Rank 0 gives up while its short result is on the way to the device. */
 static void run_abandoned(struct rank *rank)
 {
@@ -668,6 +715,7 @@ int main(void)
         cmocka_unit_test(a_message_is_copied_by_the_one_that_waits),
         cmocka_unit_test(memory_lives_until_the_stream_has_copied),
         cmocka_unit_test(short_ones_use_their_memory_again),
+        cmocka_unit_test(short_blocks_of_different_lengths_go_as_others),
         cmocka_unit_test(a_result_on_its_way_ends_before_the_call),
         cmocka_unit_test(ranks_on_one_device_are_named),
     };

@@ -42,13 +42,24 @@ struct host_op {
     uint64_t ticket; /* of a long message, for the chunks */
 };
 
-/* Bytes that a rank reads and writes of a short message, which has no gaps. */
-static size_t bytes_of(const struct host_op *op, bool written)
+static struct side side_at(const struct host_op *op, bool written)
 {
     const struct call *call = op->operation.call;
     int rank = op->operation.comm->rank, size = op->operation.comm->size;
-    struct side side = written ? call_writes(call, rank, size) : call_reads(call, rank, size);
-    return side_extent(&side) * datatype_bytes(call->type);
+    return written ? call_writes(call, rank, size) : call_reads(call, rank, size);
+}
+
+/* Bytes that a rank reads and writes of a short message, which has no gaps. */
+static size_t bytes_of(const struct host_op *op, bool written)
+{
+    struct side side = side_at(op, written);
+    return side_extent(&side) * datatype_bytes(op->operation.call->type);
+}
+
+static bool has_gaps(const struct host_op *op)
+{
+    struct side reads = side_at(op, false), writes = side_at(op, true);
+    return !side_is_dense(&reads) || !side_is_dense(&writes);
 }
 
 static alnico_status_t host_land(struct engine_operation *h)
@@ -167,7 +178,7 @@ static bool take_region(struct host_op *op, const struct call *call)
     size_t from = (uintptr_t)call->send % 16, to = (uintptr_t)call->recv % 16;
     bool one = from == to &&
                (call->collective == ALNICO_ALLREDUCE || call->collective == ALNICO_BROADCAST);
-    if (in > STAGING_SHORT_BYTES || out > STAGING_SHORT_BYTES || call_is_vector(call))
+    if (in > STAGING_SHORT_BYTES || out > STAGING_SHORT_BYTES || has_gaps(op))
         return false;
     size_t room = one ? room_for(in > out ? in : out) : room_for(in) + room_for(out);
     char *memory = staging_take(staging, room, &op->region);
