@@ -102,7 +102,7 @@ static inline size_t side_extent(const struct side *side)
     return __builtin_mul_overflow((size_t)side->blocks, side->count, &extent) ? SIZE_MAX : extent;
 }
 
-/* Whether each block begins where the one before it ends. */
+/* A side has no gaps: each block begins where the one before it ends. */
 bool side_is_dense(const struct side *side);
 
 /* Walks over the blocks of a side: where each begins, and its elements. */
