@@ -268,10 +268,10 @@ static void tuner_open(struct tuner *t)
     bool forced = t->comm->family->settings.chunk_bytes > 0;
     for (int i = 0; i < t->options.operation_count; i++)
         forced |= t->comm->forced[t->options.operations[i]->collective].algorithm != NULL;
-    if (forced)
-        program_fail(
-            "ALNICO_ALLREDUCE or ALNICO_CHUNK is set, or another operation's variable: unset "
-            "them, they go before every row");
+    program_fail_together(
+        forced ? "ALNICO_ALLREDUCE or ALNICO_CHUNK is set, or another operation's variable: unset "
+                 "them, they go before every row"
+               : NULL);
     program_check(tuning_steps_init(&t->in_force, &t->comm->family->tuning, (int)t->options.device,
                                     t->ranks, t->comm->hosts),
                   "tuning_steps_init");
