@@ -230,7 +230,7 @@ class Vllm(FlashInfer):
 class TensorRt(FlashInfer):
     """TensorRT-LLM's allreduce without what it can fuse with one."""
 
-    WIDEST, one_shot = 1024, True
+    WIDEST, one_shot, early = 1024, True, False
 
     def __init__(self, world):
         super().__init__(world)
@@ -252,7 +252,7 @@ class TensorRt(FlashInfer):
         self.flashinfer.trtllm_allreduce_fusion(
             allreduce_in=self.source.view(rows, self.width), world_size=self.world.size, world_rank=self.world.rank,
             token_num=rows, hidden_dim=self.width, workspace_ptrs=self.workspace, launch_with_pdl=True,
-            trigger_completion_at_end=True, fp32_acc=True,
+            trigger_completion_at_end=not self.early, fp32_acc=True,
             pattern_code=self.flashinfer.AllReduceFusionPattern.kAllReduce, use_oneshot=self.one_shot,
             allreduce_out=self.result.view(rows, self.width), residual_in=None, residual_out=None, norm_out=None,
             quant_out=None, scale_out=None, rms_gamma=None, rms_eps=None, scale_factor=None, layout_code=None)
@@ -262,13 +262,19 @@ class TensorRtOneShot(TensorRt):
     name = "tensorrt-one-shot"
 
 
+class TensorRtEarly(TensorRt):
+    """The kernel behind it on the stream may start before it has ended."""
+
+    name, early = "tensorrt-one-shot-early", True
+
+
 class TensorRtTwoShot(TensorRt):
     name, one_shot = "tensorrt-two-shot", False
 
 
 CONTENDERS = {one.name: one for one in (
     Alnico, AlnicoMemory, AlnicoRegistered, Nccl, Gloo, SymmetricOneShot, SymmetricTwoShot, SymmetricMultimem, Vllm,
-    TensorRtOneShot, TensorRtTwoShot)}
+    TensorRtOneShot, TensorRtEarly, TensorRtTwoShot)}
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ for contender in alnico alnico-memory alnico-registered gloo; do
             fail "no time of $contender for $bytes bytes: $(cat "$work/lines")"
     done
 done
-for contender in nccl symmetric-one-shot symmetric-two-shot vllm tensorrt-one-shot tensorrt-two-shot; do
+for contender in nccl symmetric-one-shot symmetric-two-shot vllm tensorrt-one-shot tensorrt-one-shot-early tensorrt-two-shot; do
     grep -q "\"contender\": \"$contender\", \"absent\": \"GPUs only\"" "$work/lines" || fail "$contender is not named"
 done
 expect_err '^ *65536  eager *[0-9.]*  gloo$'

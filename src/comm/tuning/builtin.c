@@ -80,7 +80,7 @@ const struct tuning_row tuning_builtin[] = {
     PEER_ROW(PEER_RANKS, SIZE_MAX, "two_shot"),
     HOST_ROW(INT_MAX, 1, 4 << 10, "recursive_doubling", 4 << 10),
     HOST_ROW(2, INT_MAX, 32 << 10, "recursive_doubling", 32 << 10),
-    HOST_ROW(2, INT_MAX, SIZE_MAX, "rabenseifner", 4 << 20),
+    HOST_ROW(2, INT_MAX, SIZE_MAX, "rabenseifner", 1536 << 10),
     HOST_ROW(INT_MAX, 1, SIZE_MAX, "rabenseifner", 32 << 10),
     HOST_ROW(INT_MAX, INT_MAX, 16 << 10, "hierarchical_leaders", 16 << 10),
     HOST_ROW(INT_MAX, INT_MAX, 32 << 10, "hierarchical_doubling", 32 << 10),
@@ -99,7 +99,7 @@ const struct tuning_row tuning_builtin[] = {
     GPU_ROW(4, 128 << 10, "one_shot_line", 48, 0),
     GPU_ROW(4, 256 << 10, "one_shot_line", 96, 0),
     GPU_ROW(PEER_GPUS, 64 << 10, "one_shot_line", 0, 0), /* more than four GPUs: extrapolated */
-    GPU_ROW(2, 512 << 10, "one_shot_line", 0, 0),
+    GPU_ROW(2, 512 << 10, "one_shot_line", 72, 0),
     GPU_ROW(PEER_GPUS, 512 << 10, "two_shot_line", 64, 0),
     GPU_ROW(3, 1 << 20, "two_shot_staged", 80, 0),
     GPU_ROW(3, 2 << 20, "two_shot_direct", 48, MODE_REGISTERED),
