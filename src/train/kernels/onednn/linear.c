@@ -285,7 +285,12 @@ alnico_status_t build_linear(struct compiled *self, const struct step *step,
 {
     struct linear l;
     struct call call;
+    int made = DENSE_NOTHING;
     TRY(linear_describe(self, step, &l));
+    if (l.dense && activation_matrix(self, step->in[0]))
+        TRY(dense_products(self, step, sequences, &made));
+    if (made == DENSE_ALL)
+        return ALNICO_SUCCESS;
     if (!l.dense && self->blocked && step->in[0] == 0)
         TRY(convolution_images(self, &l, &sequences->forward));
     TRY(linear_forward(self, &l, &call));
@@ -293,6 +298,8 @@ alnico_status_t build_linear(struct compiled *self, const struct step *step,
         TRY(linear_append(self, &l, call, &sequences->forward));
     for (size_t i = 0; i < step->view_count; i++)
         TRY(linear_view(self, step, i, &l, i ? &sequences->border : &sequences->forward));
+    if (made == DENSE_GRADIENTS)
+        return ALNICO_SUCCESS;
     TRY(linear_weights(self, &l, &sequences->parameters));
     if (!self->diffs[step->in[0]])
         return ALNICO_SUCCESS;

@@ -2,6 +2,7 @@
 #include "train/kernels/onednn/steps.h"
 
 #include "base/status.h"
+#include "train/base/clock.h"
 
 #include <stdlib.h>
 
@@ -31,6 +32,14 @@ alnico_status_t sequence_pass(struct sequence *sequence, elementwise_function *p
                            &(struct action){.pass = pass, .y = y, .a = a, .b = b, .count = count});
 }
 
+static void run_own(struct compiled *self, const struct action *action)
+{
+    const double begin = action->foreign ? clock_seconds() : 0;
+    action->own(self, action);
+    if (action->foreign)
+        self->library.seconds += clock_seconds() - begin;
+}
+
 alnico_status_t sequence_run(struct compiled *self, const struct sequence *sequence)
 {
     for (size_t i = 0; i < sequence->count; i++) {
@@ -38,7 +47,7 @@ alnico_status_t sequence_run(struct compiled *self, const struct sequence *seque
         if (action->pass)
             action->pass(action->y, action->a, action->b, action->count);
         else if (action->own)
-            action->own(self, action);
+            run_own(self, action);
         else
             TRY(onednn_execute(&self->library, &action->call));
     }

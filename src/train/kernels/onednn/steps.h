@@ -25,6 +25,7 @@ struct action {
     size_t count;
     const struct step *step; /* of an own pass */
     bool add;                /* it adds to y */
+    bool foreign;            /* an own pass that calls another library: its time is library time */
 };
 
 /* Actions one after the other. */
@@ -86,6 +87,12 @@ bool activation_plain(const struct network *network, size_t t);
 
 /* Whether a step is a convolution of whole rows, so that its views stand in memory as tensors do. */
 bool linear_divides(const struct plan *plan, const struct step *step);
+
+/* Makes what of a dense layer, whose input is a matrix, OpenBLAS makes faster than oneDNN: nothing, the
+ * gradients, or all. */
+enum { DENSE_NOTHING, DENSE_GRADIENTS, DENSE_ALL };
+alnico_status_t dense_products(const struct compiled *self, const struct step *step,
+                               struct sequences *sequences, int *made);
 
 /* Appends a call that makes the gradient of the step's input 0, which becomes its argument: in its
  * place, or in scratch if nobody needs it or it is to be added there, by a pass behind the call, or by
