@@ -70,6 +70,12 @@ run --machine flat --ranks 64 --profile "$work/open.json" --json "$work/q.json"
 both=$(sed -n 's/^# step, not overlapped: *\([0-9.]*\) ms.*/\1/p' "$work/out")
 expect_out "^# step, overlapped: +$both ms"
 
+# Ranks that communicate lag, here by 50 ms; one alone does not.
+sed 's/"hidden": 1/"hidden": 1, "lag": 0.05/' "$work/profile.json" >"$work/late.json"
+run --machine flat --ranks 64 --profile "$work/late.json"
+expect_out '^# step: 1000\.000 ms alone'
+expect_out '^# step, overlapped: +1050\.010 ms'
+
 # Staged through the hosts: 2 (10 + n / 8 GB/s) us more, and a reduction of the host's 2 GB/s instead of none. A list of algorithms.
 sed 's/"reduce_gbps": 20/"reduce_gbps": 0, "staging": {"latency_us": 10, "bandwidth_gbps": 8, "reduce_gbps": 2}/' \
     "$machines/flat.json" >"$work/staging.json"
