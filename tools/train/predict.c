@@ -45,6 +45,7 @@ struct measured {
     struct step_costs costs; /* of the communicator; ranks 1: none */
     double alone;            /* a step of one rank by itself */
     double step[2];          /* of all ranks: overlapped, then not; 0: not measured */
+    double pace[2];          /* of the slowest rank alone over that, in the same round */
     double halo[2];          /* waits of a split network in it */
 };
 
@@ -120,6 +121,7 @@ static alnico_status_t steps_measure(struct trainer_options options,
                                      double *backward)
 {
     struct rounds alone, all[2];
+    double paces[ROUNDS];
     const size_t rounds = rounds_of(&options);
     options.steps = (options.steps + rounds - 1) / rounds;
     for (size_t round = 0; round < rounds; round++) {
@@ -135,6 +137,9 @@ static alnico_status_t steps_measure(struct trainer_options options,
     out->parts.update = median(alone.phases[PHASE_UPDATE], rounds);
     *backward = median(alone.phases[PHASE_BACKWARD], rounds);
     for (int late = 0; late < 2 && out->ranks > 1; late++) {
+        for (size_t round = 0; round < rounds; round++)
+            paces[round] = alone.slowest[round] / all[late].step[round];
+        out->pace[late] = median(paces, rounds);
         out->step[late] = median(all[late].step, rounds);
         out->halo[late] = median(all[late].phases[PHASE_HALO], rounds);
     }
@@ -248,6 +253,12 @@ static void predict(const struct measured *m, int ranks, double out[2])
     free(communication);
 }
 
+/* Predicted over measured, both of the same round: the machine's speed is another in the next. */
+static double nearness(const struct measured *m, double step, int late)
+{
+    return step / (m->alone + m->parts.lag) * m->pace[late];
+}
+
 static void head_print(const struct measured *m)
 {
     double backward = 0, sent = 0;
@@ -285,7 +296,7 @@ static void row_print(const struct measured *m, int ranks, const double step[2])
         printf("  %10.3f %10.0f %8.2f", 1e3 * step[late], m->parts.images * ranks / step[late],
                ranks * m->alone / step[late]);
     for (int late = 0; late < 2 && ranks == m->ranks; late++)
-        printf("  %10.3f %5.2f", 1e3 * m->step[late], step[late] / m->step[late]);
+        printf("  %10.3f %5.2f", 1e3 * m->step[late], nearness(m, step[late], late));
     printf("\n");
 }
 
@@ -298,7 +309,8 @@ static void row_json(cJSON *rows, const struct measured *m, int ranks, const dou
                               "step %g images_per_second %g speed_up %g", step[late],
                               m->parts.images * ranks / step[late], ranks * m->alone / step[late]);
         if (ranks == m->ranks && m->step[late] > 0)
-            json_add(way, "measured %g", m->step[late]);
+            json_add(way, "measured %g predicted_over_measured %g", m->step[late],
+                     nearness(m, step[late], late));
     }
 }
 
