@@ -70,6 +70,11 @@ run --machine flat --ranks 64 --profile "$work/open.json" --json "$work/q.json"
 both=$(sed -n 's/^# step, not overlapped: *\([0-9.]*\) ms.*/\1/p' "$work/out")
 expect_out "^# step, overlapped: +$both ms"
 
+# Beside computing both messages take half as long again.
+sed 's/"hidden": 1/"hidden": -0.5/' "$work/profile.json" >"$work/slow.json"
+run --machine flat --ranks 64 --profile "$work/slow.json" --json "$work/r.json"
+expect_out '^# step, overlapped: +1000\.057 ms' # 1.5 (28.13 + 9.69) us
+
 # Ranks that communicate lag, here by 50 ms; one alone does not.
 sed 's/"hidden": 1/"hidden": 1, "lag": 0.05/' "$work/profile.json" >"$work/late.json"
 run --machine flat --ranks 64 --profile "$work/late.json"
@@ -152,6 +157,8 @@ usage '--profile .*nowhere.*: ' --profile "$work/nowhere.json"
 usage "--profile .*a.json: there is no 'prediction' with 'parts'" --profile "$work/a.json"
 sed 's/"images": 10/"images": -1/' "$work/profile.json" >"$work/bad.json"
 usage "--profile .*bad.json: 'images' is not a number from 0" --profile "$work/bad.json"
+sed 's/"hidden": 1/"hidden": -2.1/' "$work/profile.json" >"$work/bad.json"
+usage "--profile .*bad.json: 'hidden' is not a number from -2 to 1" --profile "$work/bad.json"
 usage 'barrier: expected one operation only' reduce barrier
 usage '--algorithm ring: expected one of binomial reduce_scatter_gather hierarchical_leaders or all' reduce --algorithm ring
 usage 'unrecognized option' --bogus

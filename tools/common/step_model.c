@@ -102,15 +102,21 @@ cJSON *step_parts_json(const struct step_parts *parts)
 }
 
 /* A number of an object, from 0 to `most`. */
+static bool range_read(const cJSON *object, const char *key, double least, double most, double *out,
+                       char *error, size_t room)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
+    *out = cJSON_IsNumber(value) ? value->valuedouble : NAN;
+    if (*out >= least && *out <= most)
+        return true;
+    snprintf(error, room, "'%s' is not a number from %g to %g", key, least, most);
+    return false;
+}
+
 static bool number_read(const cJSON *object, const char *key, double most, double *out, char *error,
                         size_t room)
 {
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
-    *out = cJSON_IsNumber(value) ? value->valuedouble : -1;
-    if (*out >= 0 && *out <= most)
-        return true;
-    snprintf(error, room, "'%s' is not a number from 0 to %g", key, most);
-    return false;
+    return range_read(object, key, 0, most, out, error, room);
 }
 
 static bool buckets_read(const cJSON *rows, struct step_parts *out, char *error, size_t room)
@@ -163,12 +169,13 @@ bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, s
     } numbers[] = {{"input", &out->input, 1e9},
                    {"forward", &out->forward, 1e9},
                    {"update", &out->update, 1e9},
-                   {"hidden", &out->hidden, 1},
                    {"images", &out->images, 0x1p53}};
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(object, "buckets");
     *out = (struct step_parts){0};
     if (cJSON_HasObjectItem(object, "lag") &&
         !number_read(object, "lag", 1e9, &out->lag, error, room))
+        return false;
+    if (!range_read(object, "hidden", STEP_HIDDEN_LEAST, 1, &out->hidden, error, room))
         return false;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!number_read(object, numbers[i].key, numbers[i].most, numbers[i].out, error, room))

@@ -22,12 +22,16 @@ struct step_move {
     double beside;          /* seconds of computing while they travel */
 };
 
+enum { STEP_HIDDEN_LEAST = -2 };
+
 /* Seconds of one rank's step without the others. */
 struct step_parts {
     double input; /* until the batch is on the device */
     double forward, update;
-    double lag;    /* what the slowest of some ranks takes more, which is another in each step */
-    double hidden; /* 0 to 1: the share of communication beside which computing goes on */
+    double lag; /* what the slowest of some ranks takes more, which is another in each step */
+    /* STEP_HIDDEN_LEAST to 1: the share of communication beside which computing goes on; below 0 both
+     * together take longer than one after the other. */
+    double hidden;
     double images; /* of one rank's batch; of a split network its share of them */
     size_t count;
     struct step_bucket *buckets;

@@ -17,6 +17,9 @@ enum { READINGS_MOST = 4096 };
  * changes its speed less, and takes longer to begin. */
 enum { ROUNDS = 30, ROUNDS_GPU = 3, ROUND_STEPS = 4 };
 
+_Static_assert((int)STEP_HIDDEN_LEAST == (int)TRAINER_HIDDEN_LEAST,
+               "profiles hold what is measured");
+
 static size_t rounds_of(const struct trainer_options *options)
 {
     const bool cpu = kernels_find(options->kernels)->device == ALNICO_DEVICE_CPU;
@@ -270,11 +273,12 @@ static void head_print(const struct measured *m)
            1e3 * m->alone, 1e3 * m->parts.input, 1e3 * m->parts.forward, 1e3 * backward,
            1e3 * m->parts.update);
     if (m->ranks > 1)
-        printf(
-            "# %zu buckets on %d ranks: %.3f ms of communication, %.0f %% of it beside computing; "
-            "%.1f us and %.2f GB/s a message; the slowest rank of a step takes %.3f ms more\n",
-            m->parts.count, m->ranks, 1e3 * sent, 100 * m->parts.hidden, 1e6 * m->costs.alpha,
-            1e-9 / m->costs.beta, 1e3 * m->parts.lag);
+        printf("# %zu buckets on %d ranks: %.3f ms of communication, %.0f %% of it %sbeside "
+               "computing; "
+               "%.1f us and %.2f GB/s a message; the slowest rank of a step takes %.3f ms more\n",
+               m->parts.count, m->ranks, 1e3 * sent, 100 * fabs(m->parts.hidden),
+               m->parts.hidden < 0 ? "more " : "", 1e6 * m->costs.alpha, 1e-9 / m->costs.beta,
+               1e3 * m->parts.lag);
     if (m->parts.move_count)
         printf("# %zu moves and sums: %.3f ms by themselves, prolong the step by %.3f ms; measured "
                "waits %.3f ms, overlapped %.3f ms; %.1f us and %.2f GB/s a message\n",

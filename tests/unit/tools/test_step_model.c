@@ -174,7 +174,7 @@ static void profiles_come_back(void **unused)
     json = step_parts_json(&parts);
     cJSON_ReplaceItemInObject(json, "hidden", cJSON_CreateNumber(1.5));
     assert_false(step_parts_read(json, &back, error, sizeof error));
-    assert_string_equal(error, "'hidden' is not a number from 0 to 1");
+    assert_string_equal(error, "'hidden' is not a number from -2 to 1");
     cJSON_ReplaceItemInObject(json, "hidden", cJSON_CreateNumber(0));
     cJSON_DeleteItemFromObject(cJSON_GetArrayItem(cJSON_GetObjectItem(json, "buckets"), 3),
                                "bytes");
