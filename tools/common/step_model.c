@@ -101,7 +101,6 @@ cJSON *step_parts_json(const struct step_parts *parts)
     return object;
 }
 
-/* A number of an object, from 0 to `most`. */
 static bool range_read(const cJSON *object, const char *key, double least, double most, double *out,
                        char *error, size_t room)
 {
@@ -113,6 +112,7 @@ static bool range_read(const cJSON *object, const char *key, double least, doubl
     return false;
 }
 
+/* A number of an object, from 0 to `most`. */
 static bool number_read(const cJSON *object, const char *key, double most, double *out, char *error,
                         size_t room)
 {
@@ -165,20 +165,20 @@ bool step_parts_read(const cJSON *object, struct step_parts *out, char *error, s
 {
     const struct {
         const char *key;
-        double *out, most;
-    } numbers[] = {{"input", &out->input, 1e9},
-                   {"forward", &out->forward, 1e9},
-                   {"update", &out->update, 1e9},
-                   {"images", &out->images, 0x1p53}};
+        double *out, least, most;
+    } numbers[] = {{"input", &out->input, 0, 1e9},
+                   {"forward", &out->forward, 0, 1e9},
+                   {"update", &out->update, 0, 1e9},
+                   {"hidden", &out->hidden, STEP_HIDDEN_LEAST, 1},
+                   {"images", &out->images, 0, 0x1p53}};
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(object, "buckets");
     *out = (struct step_parts){0};
     if (cJSON_HasObjectItem(object, "lag") &&
         !number_read(object, "lag", 1e9, &out->lag, error, room))
         return false;
-    if (!range_read(object, "hidden", STEP_HIDDEN_LEAST, 1, &out->hidden, error, room))
-        return false;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!number_read(object, numbers[i].key, numbers[i].most, numbers[i].out, error, room))
+        if (!range_read(object, numbers[i].key, numbers[i].least, numbers[i].most, numbers[i].out,
+                        error, room))
             return false;
     const size_t count = cJSON_IsArray(rows) ? (size_t)cJSON_GetArraySize(rows) : 0;
     out->buckets = calloc(count + 1, sizeof *out->buckets);

@@ -22,7 +22,7 @@ struct step_move {
     double beside;          /* seconds of computing while they travel */
 };
 
-enum { STEP_HIDDEN_LEAST = -2 };
+enum { STEP_HIDDEN_LEAST = -2 /* what is less is the noise of short messages */ };
 
 /* Seconds of one rank's step without the others. */
 struct step_parts {

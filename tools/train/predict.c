@@ -17,9 +17,6 @@ enum { READINGS_MOST = 4096 };
  * changes its speed less, and takes longer to begin. */
 enum { ROUNDS = 30, ROUNDS_GPU = 3, ROUND_STEPS = 4 };
 
-_Static_assert((int)STEP_HIDDEN_LEAST == (int)TRAINER_HIDDEN_LEAST,
-               "profiles hold what is measured");
-
 static size_t rounds_of(const struct trainer_options *options)
 {
     const bool cpu = kernels_find(options->kernels)->device == ALNICO_DEVICE_CPU;
@@ -194,7 +191,7 @@ parts_fill(struct measured *out, const struct trainer_communication *communicati
     const size_t count = communication->buckets;
     double sum = 0;
     out->parts.count = count;
-    out->parts.hidden = communication->hidden;
+    out->parts.hidden = fmax(communication->hidden, STEP_HIDDEN_LEAST);
     out->parts.buckets = calloc(count + 1, sizeof *out->parts.buckets);
     out->seconds = calloc(count + 1, sizeof *out->seconds);
     if (!out->parts.buckets || !out->seconds)

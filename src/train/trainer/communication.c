@@ -199,7 +199,7 @@ static alnico_status_t trials_run(struct measurement *m, struct trainer_communic
     TRY(trainer_allreduce(m->trainer, out->backward, count, ALNICO_AVERAGE));
     TRY(trainer_allreduce(m->trainer, out->seconds, count, ALNICO_AVERAGE));
     TRY(trainer_allreduce(m->trainer, &out->hidden, 1, ALNICO_AVERAGE));
-    out->hidden = fmin(fmax(out->hidden, TRAINER_HIDDEN_LEAST), 1);
+    out->hidden = fmin(out->hidden, 1);
     return ALNICO_SUCCESS;
 }
 

@@ -214,10 +214,7 @@ struct trainer_move {
     double beside; /* seconds of computing from where they leave to where they are needed */
 };
 
-enum {
-    TRAINER_SIZES = 4,
-    TRAINER_HIDDEN_LEAST = -2 /* what is less is the noise of short messages */
-};
+enum { TRAINER_SIZES = 4 };
 
 /* Costs of communicating a run's gradients, bucket by bucket in the order in which backward fills
  * them: means over the ranks of medians of some passes. */
@@ -226,8 +223,8 @@ struct trainer_communication {
     size_t *bytes;    /* of a bucket on the wire */
     double *seconds;  /* of its allreduce alone; 0 on one rank */
     double *backward; /* seconds of the backward pass that fill it */
-    /* TRAINER_HIDDEN_LEAST to 1: the share of communication that goes on beside computing; below 0 both
-     * together take longer than one after the other. */
+    /* At most 1: the share of communication that goes on beside computing; below 0 both together take
+     * longer than one after the other. */
     double hidden;
     bool own;     /* of some gradients each rank has its own */
     size_t moves; /* of a step of a split network, in their order; 0: none */
